@@ -1,0 +1,1 @@
+"""Attention metadata builders that a type checker understands."""

@@ -1,0 +1,380 @@
+"""Adapters: builder, specification, implementation and metadata of one back end, tied together once.
+
+`BackendAdapter.bind` is the only place where a spec meets a builder. What it returns is typed in both,
+and is also a `Group`, which a runner holds for any back end without either type.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeGuard
+
+import torch
+from torch import Tensor
+from typing_extensions import TypeVar, override
+
+from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
+from genericbuilders.calls import BUILDER_CALLS, IMPL_CALLS, check_calls
+from genericbuilders.config import AttentionLayerConfig, EngineConfig
+from genericbuilders.generics import generic_arguments, union_members
+from genericbuilders.keys import Key, TypedKey, TypedMap
+from genericbuilders.metadata import CommonAttentionMetadata
+from genericbuilders.specs import KVCacheSpec
+
+__all__ = [
+    "Adapter",
+    "AttentionLayer",
+    "BackendAdapter",
+    "BackendUnavailableError",
+    "BindError",
+    "BoundGroup",
+    "Group",
+    "Layer",
+    "Step",
+]
+
+M = TypeVar("M")
+S = TypeVar("S", bound=KVCacheSpec, default=KVCacheSpec)
+
+
+class BindError(TypeError):
+    """A spec, a layer or a group does not belong to the adapter that it was given to."""
+
+
+class BackendUnavailableError(ImportError):
+    """A back end needs a module that is not installed."""
+
+
+class Step(TypedMap):
+    """One batch's metadata of all groups: ``step[layer]`` is the ``M`` of that `AttentionLayer`."""
+
+
+class Layer(Key):
+    """A layer of any back end. Its typed subclass is `AttentionLayer`."""
+
+    def __init__(self, name: str, config: AttentionLayerConfig, adapter: Adapter) -> None:
+        super().__init__(name)
+        self.config = config
+        self.adapter = adapter
+
+
+class AttentionLayer(Layer, TypedKey[M]):
+    """One layer of a back end whose metadata is ``M``: the key to its metadata in a `Step`, and its kernel."""
+
+    def __init__(self, name: str, config: AttentionLayerConfig, adapter: Adapter, impl: AttentionImpl[M]) -> None:
+        super().__init__(name, config, adapter)
+        self.impl = impl
+
+
+class Group(ABC):
+    """Layers that share one adapter, one spec and one block table, whatever the back end.
+
+    It has every operation that a runner does for all of them alike; for what is one back end's own,
+    ask that back end's adapter: `BackendAdapter.owns` or `BackendAdapter.narrow`.
+    """
+
+    adapter: Adapter
+
+    @property
+    @abstractmethod
+    def layer_names(self) -> tuple[str, ...]:
+        """The names of the group's layers."""
+
+    @property
+    @abstractmethod
+    def kv_cache_spec(self) -> KVCacheSpec:
+        """What one layer's cache holds, as any spec; `BoundGroup.spec` has its own type."""
+
+    @abstractmethod
+    def cudagraph_support(self) -> AttentionCGSupport:
+        """The batches that this group's metadata may be captured for."""
+
+    @abstractmethod
+    def kv_cache_shape(self, num_blocks: int) -> tuple[int, ...]:
+        """The shape of one layer's cache of ``num_blocks`` blocks; the first axis is the block."""
+
+    @abstractmethod
+    def kv_cache_dtype(self) -> torch.dtype:
+        """The element type of that cache."""
+
+    @abstractmethod
+    def build(self, common: CommonAttentionMetadata, step: Step, common_prefix_len: int = 0) -> None:
+        """Build this batch's metadata and hold it in ``step`` for each of the group's layers."""
+
+    @abstractmethod
+    def build_for_cudagraph_capture(self, common: CommonAttentionMetadata, step: Step) -> None:
+        """The same for the batch that a graph is captured with."""
+
+
+class BoundGroup(Group, Generic[M, S]):
+    """A `Group` at its own types. Made by `BackendAdapter.bind` only."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        spec: S,
+        layers: Sequence[AttentionLayer[M]],
+        builder: AttentionMetadataBuilder[M, S],
+    ) -> None:
+        self.adapter = adapter
+        self.spec = spec
+        self.layers = tuple(layers)
+        self.builder = builder
+
+    @property
+    @override
+    def layer_names(self) -> tuple[str, ...]:
+        return tuple(layer.name for layer in self.layers)
+
+    @property
+    @override
+    def kv_cache_spec(self) -> KVCacheSpec:
+        return self.spec
+
+    @override
+    def cudagraph_support(self) -> AttentionCGSupport:
+        return self.builder.get_cudagraph_support(self.builder.config, self.spec)
+
+    @override
+    def kv_cache_shape(self, num_blocks: int) -> tuple[int, ...]:
+        return self.builder.get_kv_cache_shape(num_blocks, self.spec)
+
+    @override
+    def kv_cache_dtype(self) -> torch.dtype:
+        return self.builder.get_kv_cache_dtype(self.spec)
+
+    @override
+    def build(self, common: CommonAttentionMetadata, step: Step, common_prefix_len: int = 0) -> None:
+        self.hold(step, self.builder.build(common_prefix_len, common))
+
+    @override
+    def build_for_cudagraph_capture(self, common: CommonAttentionMetadata, step: Step) -> None:
+        self.hold(step, self.builder.build_for_cudagraph_capture(common))
+
+    def hold(self, step: Step, metadata: M) -> None:
+        """Hold ``metadata`` in ``step`` for each of the group's layers."""
+        for layer in self.layers:
+            step.put(layer, metadata)
+
+    def metadata(self, step: Step) -> M:
+        """What was built for this group in ``step``.
+
+        Raises:
+            KeyError: nothing was.
+        """
+        return step[self.layers[0]]
+
+    def update_block_table(self, metadata: M, blk_table: Tensor, slot_mapping: Tensor) -> M:
+        """See `AttentionMetadataBuilder.update_block_table`."""
+        return self.builder.update_block_table(metadata, blk_table, slot_mapping)
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter(ABC):
+    """A back end by name, without its types: what a configuration names and a registry lists.
+
+    Two adapters are the same only if they are one object; names and classes may be shared.
+
+    Attributes:
+        name: what configurations call it.
+        requires: modules that must be importable for it to run; they are looked for, never imported, to list it.
+        needs: inputs, beyond the batch, that its builder reads from ``common.inputs``.
+    """
+
+    name: str
+    requires: tuple[str, ...] = field(default=(), kw_only=True)
+    needs: tuple[Key, ...] = field(default=(), kw_only=True)
+
+    @property
+    @abstractmethod
+    def spec_types(self) -> tuple[type[KVCacheSpec], ...]:
+        """The spec classes that its builder takes."""
+
+    @property
+    @abstractmethod
+    def metadata_type(self) -> object:
+        """The type that its builder makes."""
+
+    @abstractmethod
+    def cudagraph_support(self, config: EngineConfig, spec: KVCacheSpec) -> AttentionCGSupport:
+        """The batches its metadata may be captured for, for a spec that it takes."""
+
+    @abstractmethod
+    def bind_any(
+        self,
+        spec: KVCacheSpec,
+        layers: Sequence[Layer],
+        config: EngineConfig,
+        device: torch.device,
+        provided: Collection[Key] = (),
+    ) -> Group:
+        """`BackendAdapter.bind` for a spec and layers whose types the caller does not know; same checks."""
+
+    def takes(self, spec: KVCacheSpec) -> bool:
+        """Whether ``spec`` is of a class that the builder takes."""
+        return isinstance(spec, self.spec_types)
+
+    def unavailable(self) -> str | None:
+        """Why it cannot run here, or ``None`` if it can. Imports nothing."""
+        missing = [name for name in self.requires if importlib.util.find_spec(name.partition(".")[0]) is None]
+        return f"needs {', '.join(missing)}, not installed" if missing else None
+
+
+@dataclass(frozen=True, eq=False)
+class BackendAdapter(Adapter, Generic[M, S]):
+    """One back end: the builder decides ``M`` and ``S``; the implementation must read the same ``M``.
+
+    Attributes:
+        builder: its metadata builder. ``S`` has no other source.
+        impl: its implementation.
+
+    Raises:
+        TypeError: builder and implementation differ in ``M`` (both are named), or a type argument of
+            theirs cannot be read at run time.
+    """
+
+    builder: type[AttentionMetadataBuilder[M, S]]
+    impl: type[AttentionImpl[M]]
+    _spec_types: tuple[type[KVCacheSpec], ...] = field(init=False, repr=False)
+    _metadata_type: object = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        made, spec = generic_arguments(self.builder, AttentionMetadataBuilder)
+        (read,) = generic_arguments(self.impl, AttentionImpl)
+        if made != read:
+            raise TypeError(
+                f"adapter {self.name!r}: {self.builder.__qualname__} makes {_name(made)}, but "
+                f"{self.impl.__qualname__} reads {_name(read)}; pair a builder and an "
+                "implementation of one metadata type"
+            )
+        spec_types: list[type[KVCacheSpec]] = []
+        for spec_type in union_members(spec, self.builder):
+            if not issubclass(spec_type, KVCacheSpec):
+                raise TypeError(
+                    f"adapter {self.name!r}: {self.builder.__qualname__} takes {spec_type!r}, no KVCacheSpec"
+                )
+            spec_types.append(spec_type)
+        object.__setattr__(self, "_spec_types", tuple(spec_types))
+        object.__setattr__(self, "_metadata_type", made)
+
+    @property
+    @override
+    def spec_types(self) -> tuple[type[KVCacheSpec], ...]:
+        return self._spec_types
+
+    @property
+    @override
+    def metadata_type(self) -> object:
+        return self._metadata_type
+
+    def layer(self, name: str, config: AttentionLayerConfig) -> AttentionLayer[M]:
+        """A layer of this back end: the key to its metadata, with its kernel set up."""
+        return AttentionLayer(name, config, self, self.impl(config))
+
+    def bind(
+        self,
+        spec: S,
+        layers: Sequence[AttentionLayer[M]],
+        config: EngineConfig,
+        device: torch.device,
+        provided: Collection[Key] = (),
+    ) -> BoundGroup[M, S]:
+        """Bring ``spec`` and the builder together, for layers that share both.
+
+        Call it after promotion, re-blocking and unwrapping, with the spec that the layers run with.
+
+        Args:
+            spec: what one layer's cache holds.
+            layers: the group's layers, made by this adapter's `layer`.
+            config: the run's settings.
+            device: where the metadata's tensors live.
+            provided: the inputs beyond the batch that the caller puts into ``common.inputs``.
+
+        Raises:
+            BindError: the spec's class is not one that the builder takes, a layer is another adapter's, there is
+                no layer, or the builder needs an input that is not provided.
+            SignatureMismatchError: a method does not take what the library passes to it.
+            BackendUnavailableError: a module that it requires is not installed.
+        """
+        names = [layer.name for layer in layers]
+        if not self.takes(spec):
+            raise self._refusal(spec, names)
+        if not names:
+            raise BindError(f"adapter {self.name!r}: a group needs at least one layer")
+        self._own(layers)
+        unmet = [need.name for need in self.needs if need not in provided]
+        if unmet:
+            raise BindError(f"adapter {self.name!r} needs {unmet} in common.inputs, which the caller does not provide")
+        reason = self.unavailable()
+        if reason is not None:
+            raise BackendUnavailableError(f"adapter {self.name!r} {reason}")
+        check_calls(self.builder, BUILDER_CALLS)
+        check_calls(self.impl, IMPL_CALLS)
+        return BoundGroup(self, spec, layers, self.builder(spec, names, config, device))
+
+    @override
+    def bind_any(
+        self,
+        spec: KVCacheSpec,
+        layers: Sequence[Layer],
+        config: EngineConfig,
+        device: torch.device,
+        provided: Collection[Key] = (),
+    ) -> Group:
+        if not self.accepts(spec):
+            raise self._refusal(spec, [layer.name for layer in layers])
+        return self.bind(spec, self._own(layers), config, device, provided)
+
+    @override
+    def cudagraph_support(self, config: EngineConfig, spec: KVCacheSpec) -> AttentionCGSupport:
+        if not self.accepts(spec):
+            raise self._refusal(spec, [])
+        return self.builder.get_cudagraph_support(config, spec)
+
+    def accepts(self, spec: KVCacheSpec) -> TypeGuard[S]:
+        """`takes`, narrowing ``spec`` for the checker."""
+        return self.takes(spec)
+
+    def owns(self, group: Group) -> TypeGuard[BoundGroup[M, S]]:
+        """Whether this very adapter bound ``group``; if so it is known at its types from here on."""
+        return group.adapter is self and isinstance(group, BoundGroup)
+
+    def narrow(self, group: Group) -> BoundGroup[M, S]:
+        """``group`` at its types.
+
+        Raises:
+            BindError: another adapter bound it.
+        """
+        if self.owns(group):
+            return group
+        raise BindError(
+            f"group of layers {list(group.layer_names)} was bound by adapter {group.adapter.name!r}, "
+            f"not by {self.name!r}"
+        )
+
+    def _own(self, layers: Sequence[Layer]) -> list[AttentionLayer[M]]:
+        for layer in layers:
+            if layer.adapter is not self:
+                raise BindError(
+                    f"layer {layer.name!r} was made by adapter {layer.adapter.name!r}, not by {self.name!r}; "
+                    "bind it with the adapter that made it"
+                )
+        return [layer for layer in layers if self._made(layer)]
+
+    def _made(self, layer: Layer) -> TypeGuard[AttentionLayer[M]]:
+        return layer.adapter is self
+
+    def _refusal(self, spec: KVCacheSpec, layer_names: Sequence[str]) -> BindError:
+        taken = " or ".join(spec_type.__name__ for spec_type in self.spec_types)
+        layers = f"layers {list(layer_names)} have" if layer_names else "it was given"
+        return BindError(
+            f"adapter {self.name!r} takes {taken}, but {layers} a {type(spec).__name__}; "
+            "choose the adapter by the spec: registry.for_spec(spec)"
+        )
+
+
+def _name(thing: object) -> str:
+    return str(getattr(thing, "__qualname__", thing))

@@ -1,0 +1,1 @@
+"""The engine: scheduler, runner, sampler and the life of a request."""

@@ -1,0 +1,133 @@
+"""A request: what is asked, how far it has come, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Completion", "FinishReason", "Request", "RequestError", "SamplingParams", "TokenEvent"]
+
+
+class RequestError(ValueError):
+    """A request cannot be served; the message says why and what to do."""
+
+
+class FinishReason(StrEnum):
+    """Why a request ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ERROR = "error"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How a request's tokens are chosen, and when it ends.
+
+    Attributes:
+        max_tokens: tokens to generate at most.
+        temperature: 0 takes the most likely token (greedy); otherwise logits are divided by it.
+        top_k: how many of the most likely tokens may be drawn; 0 means all.
+        top_p: the least probability mass, of the most likely tokens, that may be drawn (nucleus sampling,
+            Holtzman et al. 2020); 1 means all.
+        seed: makes draws repeatable; ``None`` draws anew each time.
+        stop: texts at which the output ends; they are not part of it.
+        ignore_eos: go on after an end-of-sequence token.
+
+    Raises:
+        RequestError: a value is out of its range.
+    """
+
+    max_tokens: int = 16
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise RequestError(f"max_tokens is {self.max_tokens}; ask for at least 1 token")
+        if not 0.0 <= self.temperature < float("inf"):
+            raise RequestError(f"temperature is {self.temperature}; it must be 0 (greedy) or a positive number")
+        if self.top_k < 0:
+            raise RequestError(f"top_k is {self.top_k}; it must be 0 (all tokens) or a positive number")
+        if not 0.0 < self.top_p <= 1.0:
+            raise RequestError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
+        if "" in self.stop:
+            raise RequestError("a stop text is empty; it would end every request at once, so leave it out")
+
+
+class Request:
+    """One prompt on its way through the engine.
+
+    Attributes:
+        request_id: its name; unique among those being served.
+        prompt_token_ids: the prompt.
+        params: how to sample and when to end.
+        token_ids: prompt and output so far.
+        num_computed_tokens: tokens whose keys and values are in the cache.
+        num_preemptions: how often its blocks were taken away.
+    """
+
+    def __init__(self, request_id: str, prompt_token_ids: Sequence[int], params: SamplingParams) -> None:
+        self.request_id = request_id
+        self.prompt_token_ids = tuple(prompt_token_ids)
+        self.params = params
+        self.token_ids = list(prompt_token_ids)
+        self.num_computed_tokens = 0
+        self.num_preemptions = 0
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.prompt_token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens generated so far."""
+        return len(self.token_ids) - len(self.prompt_token_ids)
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        """The tokens generated so far."""
+        return self.token_ids[len(self.prompt_token_ids) :]
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        """Tokens that a step must still feed before the next one can be sampled."""
+        return len(self.token_ids) - self.num_computed_tokens
+
+
+@dataclass(frozen=True)
+class TokenEvent:
+    """One step's news of one request.
+
+    Attributes:
+        request_id: whose.
+        token_id: the new token, or ``None`` if the request ended without one.
+        text: the text that became certain with it; may be empty.
+        finish_reason: set on a request's last event.
+        error: what went wrong, if `finish_reason` is ``ERROR``.
+    """
+
+    request_id: str
+    token_id: int | None
+    text: str
+    finish_reason: FinishReason | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A request that has ended."""
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+    error: str | None = None

@@ -1,0 +1,90 @@
+"""The next token of each row, from its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from genericbuilders.engine.request import SamplingParams
+
+__all__ = ["Sampler", "filter_logits"]
+
+
+class Sampler:
+    """Draws tokens, each request from a random stream of its own.
+
+    A request's draws depend on its seed and on how many it has made, never on its neighbours: a draw
+    takes one uniform number from the request's generator and inverts the cumulated probabilities with it.
+    """
+
+    def __init__(self) -> None:
+        self._generators: dict[str, torch.Generator] = {}
+
+    def forget(self, request_id: str) -> None:
+        """Drop the random stream of a request that has ended."""
+        self._generators.pop(request_id, None)
+
+    def sample(self, logits: Tensor, request_ids: Sequence[str], params: Sequence[SamplingParams]) -> list[int | None]:
+        """One token a row.
+
+        Args:
+            logits: ``[num_rows, vocab_size]``.
+            request_ids: the row's request.
+            params: the row's way of sampling.
+
+        Returns:
+            The tokens; ``None`` where a row's logits hold no finite maximum, so that nothing can be drawn.
+        """
+        best = logits.max(dim=-1)
+        tokens: list[int | None] = [int(token) for token in best.indices.cpu().numpy()]
+        for row, finite in enumerate(torch.isfinite(best.values).cpu().numpy()):
+            if not finite:
+                tokens[row] = None
+            elif params[row].temperature > 0.0:
+                tokens[row] = self._draw(logits[row], request_ids[row], params[row])
+        return tokens
+
+    def _draw(self, logits: Tensor, request_id: str, params: SamplingParams) -> int:
+        filtered, tokens = filter_logits(logits, params)
+        cumulated = filtered.softmax(dim=-1, dtype=torch.float64).cumsum(dim=-1)
+        uniform = torch.rand((), dtype=torch.float64, generator=self._generator(request_id, params.seed))
+        mark = uniform.to(cumulated.device) * cumulated[-1]
+        drawn = int(torch.searchsorted(cumulated, mark, right=True))
+        return int(tokens[min(drawn, cumulated.shape[0] - 1)])
+
+    def _generator(self, request_id: str, seed: int | None) -> torch.Generator:
+        generator = self._generators.get(request_id)
+        if generator is None:
+            generator = torch.Generator()
+            if seed is None:
+                generator.seed()
+            else:
+                generator.manual_seed(seed)
+            self._generators[request_id] = generator
+        return generator
+
+
+def filter_logits(logits: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:
+    """The logits that may be drawn, divided by the temperature, largest first, and their tokens.
+
+    ``top_k`` cuts first, then ``top_p``: the shortest front of the list whose mass reaches ``top_p``
+    (Holtzman et al. 2020). At least one token is left.
+
+    Args:
+        logits: ``[vocab_size]``.
+        params: temperature, top-k and top-p.
+
+    Returns:
+        Scaled logits and token ids, both ``[num_kept]``.
+    """
+    count = logits.shape[0] if params.top_k == 0 else min(params.top_k, logits.shape[0])
+    # Shifting by the maximum first keeps a tiny temperature from overflowing.
+    values, tokens = logits.double().sort(descending=True, stable=True)
+    values, tokens = (values[:count] - values[0]) / params.temperature, tokens[:count]
+    if params.top_p < 1.0:
+        before = values.softmax(dim=-1).cumsum(dim=-1) - values.softmax(dim=-1)
+        kept = max(1, int((before < params.top_p).sum()))
+        values, tokens = values[:kept], tokens[:kept]
+    return values, tokens

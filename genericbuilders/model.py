@@ -1,0 +1,136 @@
+"""What the engine asks of a model, and of whoever loads one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from genericbuilders.adapter import Layer, Step
+from genericbuilders.specs import KVCacheSpec
+
+__all__ = [
+    "ForwardContext",
+    "LoadError",
+    "LoadOptions",
+    "LoadedModel",
+    "Model",
+    "ModelLoader",
+    "PlacedLayer",
+    "Tokenizer",
+]
+
+
+class LoadError(ValueError):
+    """A model cannot be loaded; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class PlacedLayer:
+    """A layer of a model, with what its cache holds."""
+
+    layer: Layer
+    kv_cache_spec: KVCacheSpec
+
+
+@dataclass(frozen=True)
+class ForwardContext:
+    """What a model's layers need beside activations: this batch's metadata, and each layer's cache."""
+
+    step: Step
+    kv_caches: Mapping[Layer, Tensor]
+
+
+class Model(ABC):
+    """A decoder that runs on paged caches.
+
+    Attributes:
+        layers: every layer that has a cache.
+        vocab_size: number of logits.
+        max_model_len: tokens that its positions reach.
+        eos_token_ids: tokens that end a text.
+        dtype: of weights and activations.
+        device: where it runs.
+    """
+
+    layers: Sequence[PlacedLayer]
+    vocab_size: int
+    max_model_len: int
+    eos_token_ids: frozenset[int]
+    dtype: torch.dtype
+    device: torch.device
+
+    @abstractmethod
+    def forward(self, input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor) -> Tensor:
+        """Run a batch.
+
+        Args:
+            input_ids: ``[num_tokens]`` int64, all rows' new tokens one behind the other.
+            positions: ``[num_tokens]`` int64, each token's place in its sequence.
+            context: metadata and caches.
+            logits_indices: ``[num_logits]`` int64, the tokens whose logits are wanted.
+
+        Returns:
+            ``[num_logits, vocab_size]``.
+        """
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back."""
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of ``text``, with the special tokens that the model expects in front."""
+        ...
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of ``token_ids``, without special tokens."""
+        ...
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """How to load a model.
+
+    Attributes:
+        device: where it shall run.
+        dtype: of weights and activations; ``None`` takes float32 on CPU and bfloat16 on CUDA.
+        block_size: tokens in one cache block.
+    """
+
+    device: torch.device
+    dtype: torch.dtype | None = None
+    block_size: int = 16
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model and its tokenizer."""
+
+    model: Model
+    tokenizer: Tokenizer
+
+
+class ModelLoader(ABC):
+    """Loads the models of one other project."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it is called in messages."""
+
+    @abstractmethod
+    def architectures(self) -> Sequence[str]:
+        """The architectures, as ``config.json`` names them, that it can load."""
+
+    @abstractmethod
+    def load(self, path: Path, options: LoadOptions) -> LoadedModel:
+        """Load the model in folder ``path``.
+
+        Raises:
+            LoadError: the folder does not hold a model that this loader can load.
+        """
