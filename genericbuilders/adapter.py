@@ -80,8 +80,13 @@ class Group(ABC):
 
     @property
     @abstractmethod
+    def layers(self) -> Sequence[Layer]:
+        """The group's layers."""
+
+    @property
     def layer_names(self) -> tuple[str, ...]:
         """The names of the group's layers."""
+        return tuple(layer.name for layer in self.layers)
 
     @property
     @abstractmethod
@@ -121,13 +126,13 @@ class BoundGroup(Group, Generic[M, S]):
     ) -> None:
         self.adapter = adapter
         self.spec = spec
-        self.layers = tuple(layers)
+        self._layers = tuple(layers)
         self.builder = builder
 
     @property
     @override
-    def layer_names(self) -> tuple[str, ...]:
-        return tuple(layer.name for layer in self.layers)
+    def layers(self) -> Sequence[AttentionLayer[M]]:
+        return self._layers
 
     @property
     @override

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import torch
 
-__all__ = ["AttentionLayerConfig", "EngineConfig", "query_heads"]
+__all__ = ["AttentionLayerConfig", "EngineConfig", "KVCacheLayout", "query_heads"]
+
+
+class KVCacheLayout(StrEnum):
+    """The order of the first two axes of a layer's cache.
+
+    ``BLOCK_FIRST`` is ``[num_blocks, 2, num_kv_heads, block_size, head_size]``: a block is one run of bytes.
+    ``KV_FIRST`` is ``[2, num_blocks, num_kv_heads, block_size, head_size]``: all keys, then all values.
+    """
+
+    BLOCK_FIRST = "block_first"
+    KV_FIRST = "kv_first"
 
 
 @dataclass(frozen=True)
@@ -20,6 +32,7 @@ class AttentionLayerConfig:
         head_size: elements in one head of a query or a key.
         scale: factor on the scores before the softmax; usually ``head_size ** -0.5``.
         causal: whether a token sees only itself and what came before.
+        kv_cache_layout: how the layer reads its cache; layers of one group may differ in it.
 
     Raises:
         ValueError: a count is not positive, or ``num_kv_heads`` does not divide ``num_heads``.
@@ -30,6 +43,7 @@ class AttentionLayerConfig:
     head_size: int
     scale: float
     causal: bool = True
+    kv_cache_layout: KVCacheLayout = KVCacheLayout.BLOCK_FIRST
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "num_kv_heads", "head_size"):

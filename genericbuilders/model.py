@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -126,6 +126,17 @@ class ModelLoader(ABC):
     @abstractmethod
     def architectures(self) -> Sequence[str]:
         """The architectures, as ``config.json`` names them, that it can load."""
+
+    def default_model(self, progress: Callable[[str], None]) -> Path | None:
+        """The folder of a small model to try things with, brought here if need be; ``None`` if it has none.
+
+        Args:
+            progress: told, in a few words, what is going on.
+
+        Raises:
+            LoadError: it has one but cannot bring it.
+        """
+        return None
 
     @abstractmethod
     def load(self, path: Path, options: LoadOptions) -> LoadedModel:

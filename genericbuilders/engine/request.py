@@ -103,27 +103,17 @@ class Request:
 
 
 @dataclass(frozen=True)
-class TokenEvent:
-    """One step's news of one request.
+class Completion:
+    """A request that has ended.
 
     Attributes:
         request_id: whose.
-        token_id: the new token, or ``None`` if the request ended without one.
-        text: the text that became certain with it; may be empty.
-        finish_reason: set on a request's last event.
-        error: what went wrong, if `finish_reason` is ``ERROR``.
+        prompt_token_ids: what was asked.
+        token_ids: what was generated, the end-of-sequence token included.
+        text: the same as text, cut where a stop text begins.
+        finish_reason: why it ended.
+        error: what went wrong, if it ended with ``ERROR``.
     """
-
-    request_id: str
-    token_id: int | None
-    text: str
-    finish_reason: FinishReason | None = None
-    error: str | None = None
-
-
-@dataclass(frozen=True)
-class Completion:
-    """A request that has ended."""
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
@@ -131,3 +121,20 @@ class Completion:
     text: str
     finish_reason: FinishReason
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class TokenEvent:
+    """One step's news of one request.
+
+    Attributes:
+        request_id: whose.
+        token_id: the new token, or ``None`` if the request ended without one.
+        text: the text that became certain with it; may be empty.
+        completion: the whole, on a request's last event.
+    """
+
+    request_id: str
+    token_id: int | None
+    text: str
+    completion: Completion | None = None

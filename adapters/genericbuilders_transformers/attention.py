@@ -1,0 +1,80 @@
+"""The attention and mask functions that transformers calls in place of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from genericbuilders.adapter import AttentionLayer
+from genericbuilders.backends.flash_attn import FlashAttentionMetadata
+from genericbuilders.model import ForwardContext
+
+__all__ = ["ATTENTION_NAME", "LayerCalls", "register_attention"]
+
+ATTENTION_NAME = "genericbuilders"
+
+
+class _AttentionModule(Protocol):
+    layer_idx: int
+
+
+@dataclass(frozen=True)
+class LayerCalls:
+    """One step, as it travels through a model's keyword arguments to each of its attention modules.
+
+    Attributes:
+        layers: the model's attention layers by their index in it.
+        context: this batch's metadata and caches.
+    """
+
+    layers: Sequence[AttentionLayer[FlashAttentionMetadata]]
+    context: ForwardContext
+
+
+def register_attention() -> None:
+    """Make the name `ATTENTION_NAME` known to transformers; again does no harm."""
+    AttentionInterface.register(ATTENTION_NAME, _paged_attention)
+    AttentionMaskInterface.register(ATTENTION_NAME, _no_mask)
+
+
+def _paged_attention(
+    module: _AttentionModule,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    layer_calls: LayerCalls,
+    **kwargs: object,
+) -> tuple[Tensor, None]:
+    """Attend over the paged cache.
+
+    Args:
+        module: transformers' attention module; its index finds our layer.
+        query: ``[1, num_heads, num_tokens, head_size]``.
+        key: ``[1, num_kv_heads, num_tokens, head_size]``.
+        value: ``[1, num_kv_heads, num_tokens, head_size]``.
+        attention_mask: none; the metadata knows what each token sees.
+        layer_calls: the step.
+        **kwargs: what transformers passes besides; the layer's own settings were read when it was loaded.
+
+    Returns:
+        ``[1, num_tokens, num_heads, head_size]``, and no weights.
+    """
+    layer, context = layer_calls.layers[module.layer_idx], layer_calls.context
+    out = layer.impl.forward(
+        query[0].transpose(0, 1),
+        key[0].transpose(0, 1),
+        value[0].transpose(0, 1),
+        kv_cache=context.kv_caches[layer],
+        attn_metadata=context.step[layer],
+    )
+    return out[None], None
+
+
+def _no_mask(**kwargs: object) -> None:
+    return None

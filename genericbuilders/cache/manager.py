@@ -1,0 +1,149 @@
+"""Which blocks each request holds in one group of layers, by the rules of that group's spec."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, overload
+
+from typing_extensions import TypeVar, override
+
+from genericbuilders.cache.block_hash import BlockHash
+from genericbuilders.cache.block_pool import BlockPool
+from genericbuilders.specs import FullAttentionSpec, KVCacheSpec, MLAAttentionSpec, cdiv
+
+__all__ = ["FullAttentionManager", "GroupManager", "KVCacheManager", "make_manager"]
+
+S = TypeVar("S", bound=KVCacheSpec, default=KVCacheSpec)
+F = TypeVar("F", bound=FullAttentionSpec, default=FullAttentionSpec)
+
+
+class GroupManager(ABC):
+    """Holds the blocks of every request in one group, whatever the spec: what a coordinator works with.
+
+    Args:
+        block_size: tokens in one block.
+        pool: where the group's blocks come from.
+    """
+
+    def __init__(self, block_size: int, pool: BlockPool) -> None:
+        self.block_size = block_size
+        self.pool = pool
+        self._blocks: dict[str, list[int]] = {}
+        self._num_cached: dict[str, int] = {}
+
+    def blocks_of(self, request_id: str) -> Sequence[int]:
+        """The request's blocks in the order of its tokens; none, if it is unknown."""
+        return self._blocks.get(request_id, ())
+
+    def num_new_blocks_needed(self, request_id: str, num_tokens: int) -> int:
+        """Blocks to be taken from the pool before the request's first ``num_tokens`` tokens have a place."""
+        return max(0, cdiv(num_tokens, self.block_size) - len(self.blocks_of(request_id)))
+
+    def allocate(self, request_id: str, num_tokens: int) -> None:
+        """Give the request blocks for its first ``num_tokens`` tokens.
+
+        Raises:
+            OutOfBlocksError: the pool has too few; nothing is taken.
+        """
+        new = self.pool.get_new_blocks(self.num_new_blocks_needed(request_id, num_tokens))
+        self._blocks.setdefault(request_id, []).extend(new)
+
+    def adopt(self, request_id: str, blocks: Sequence[int]) -> None:
+        """Start a request on blocks that hold its first tokens already.
+
+        Raises:
+            ValueError: the request holds blocks.
+        """
+        if self._blocks.get(request_id):
+            raise ValueError(f"request {request_id!r} holds blocks; a cache hit can only be its start")
+        self.pool.touch(blocks)
+        self._blocks[request_id] = list(blocks)
+        self._num_cached[request_id] = len(blocks)
+
+    def cache_full_blocks(self, request_id: str, hashes: Sequence[BlockHash], num_computed_tokens: int) -> None:
+        """Let later requests find the blocks that the computed tokens fill."""
+        full = min(num_computed_tokens // self.block_size, len(hashes))
+        blocks = self._blocks[request_id]
+        for index in range(self._num_cached.get(request_id, 0), full):
+            self.pool.cache_block(blocks[index], hashes[index])
+        self._num_cached[request_id] = max(full, self._num_cached.get(request_id, 0))
+
+    def free(self, request_id: str) -> None:
+        """Let go of all the request's blocks, the last first, so that of a prefix the end is reused before the start."""
+        self._num_cached.pop(request_id, None)
+        self.pool.free_blocks(reversed(self._blocks.pop(request_id, [])))
+
+    @abstractmethod
+    def blocks_for_longest(self, num_tokens: int) -> int:
+        """Blocks that one request holds at most, when it grows to ``num_tokens`` tokens."""
+
+    @abstractmethod
+    def find_longest_cache_hit(self, hashes: Sequence[BlockHash], max_hit_tokens: int) -> list[int]:
+        """The blocks that hold the longest known prefix of at most ``max_hit_tokens`` tokens."""
+
+    @abstractmethod
+    def num_common_prefix_blocks(self, request_ids: Sequence[str]) -> int:
+        """Blocks at the front that all of ``request_ids`` share."""
+
+
+class KVCacheManager(GroupManager, Generic[S]):
+    """A `GroupManager` that knows its spec at its type. `make_manager` makes it.
+
+    Args:
+        spec: what one layer's cache holds.
+        pool: where the group's blocks come from.
+    """
+
+    def __init__(self, spec: S, pool: BlockPool) -> None:
+        super().__init__(spec.block_size, pool)
+        self.spec = spec
+
+
+class FullAttentionManager(KVCacheManager[F]):
+    """Every token of a request is kept until the request ends."""
+
+    @override
+    def blocks_for_longest(self, num_tokens: int) -> int:
+        return cdiv(num_tokens, self.block_size)
+
+    @override
+    def find_longest_cache_hit(self, hashes: Sequence[BlockHash], max_hit_tokens: int) -> list[int]:
+        found: list[int] = []
+        for block_hash in hashes[: max_hit_tokens // self.block_size]:
+            block = self.pool.find(block_hash)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    @override
+    def num_common_prefix_blocks(self, request_ids: Sequence[str]) -> int:
+        if not request_ids:
+            return 0
+        first, *others = (self.blocks_of(request_id) for request_id in request_ids)
+        common = len(first)
+        for blocks in others:
+            common = next(
+                (index for index, (a, b) in enumerate(zip(first, blocks, strict=False)) if a != b),
+                min(common, len(blocks)),
+            )
+        return common
+
+
+@overload
+def make_manager(spec: F, pool: BlockPool) -> FullAttentionManager[F]: ...
+@overload
+def make_manager(spec: KVCacheSpec, pool: BlockPool) -> GroupManager: ...
+def make_manager(spec: KVCacheSpec, pool: BlockPool) -> GroupManager:
+    """The manager for caches described by ``spec``, at the spec's own type where the caller knows it.
+
+    Raises:
+        TypeError: no manager serves a spec of that class yet.
+    """
+    # Exact classes: a subclass may free blocks earlier, or share some, and would be served wrongly.
+    if isinstance(spec, FullAttentionSpec) and type(spec) in (FullAttentionSpec, MLAAttentionSpec):
+        return FullAttentionManager(spec, pool)
+    raise TypeError(
+        f"no cache manager for a {type(spec).__name__}; there are managers for FullAttentionSpec and MLAAttentionSpec"
+    )

@@ -1,0 +1,168 @@
+"""The engine: requests in, tokens out, one step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from genericbuilders.engine.detokenizer import IncrementalDetokenizer
+from genericbuilders.engine.request import Completion, FinishReason, Request, RequestError, SamplingParams, TokenEvent
+from genericbuilders.engine.runner import ModelRunner
+from genericbuilders.engine.sampler import Sampler
+from genericbuilders.engine.scheduler import ScheduledRow, Scheduler
+from genericbuilders.model import LoadedModel, Tokenizer
+
+__all__ = ["Engine", "EngineStats"]
+
+
+@dataclass
+class EngineStats:
+    """What the engine has done so far."""
+
+    num_steps: int = 0
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0
+    num_preemptions: int = 0
+    num_cached_tokens: int = 0
+
+
+@dataclass
+class _Output:
+    detokenizer: IncrementalDetokenizer
+    parts: list[str] = field(default_factory=list[str])
+
+
+class Engine:
+    """Serves requests with continuous batching.
+
+    A request's tokens do not depend on the others in its batch, and a request that fails ends alone.
+    """
+
+    def __init__(self, runner: ModelRunner, tokenizer: Tokenizer) -> None:
+        self.runner = runner
+        self.tokenizer = tokenizer
+        self.scheduler = Scheduler(runner.config, runner.coordinator)
+        self.sampler = Sampler()
+        self.stats = EngineStats()
+        self._outputs: dict[str, _Output] = {}
+
+    def add_request(self, request_id: str, prompt: str | Sequence[int], params: SamplingParams) -> None:
+        """Queue a prompt, as text or as token ids.
+
+        Raises:
+            RequestError: it cannot be served; nothing is queued.
+        """
+        token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        outside = [token for token in token_ids if not 0 <= token < self.runner.model.vocab_size]
+        if outside:
+            raise RequestError(
+                f"request {request_id!r} has token ids {outside[:5]}, outside of the model's {self.runner.model.vocab_size}"
+            )
+        self.scheduler.add(Request(request_id, token_ids, params))
+        self._outputs[request_id] = _Output(IncrementalDetokenizer(self.tokenizer, params.stop))
+
+    def abort(self, request_id: str) -> Completion | None:
+        """Drop a request; what it had generated is returned. Unknown ids are ignored."""
+        request = self.scheduler.finish(request_id)
+        return None if request is None else self._close(request, FinishReason.ABORTED)
+
+    def has_unfinished(self) -> bool:
+        """Whether any request is waiting or running."""
+        return len(self.scheduler) > 0
+
+    def stream(self) -> Iterator[TokenEvent]:
+        """Step until every request has ended, giving out each token as it comes."""
+        while self.has_unfinished():
+            yield from self.step()
+
+    def generate(self, prompts: Sequence[str] | Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
+        """Serve ``prompts`` together; completions come in their order.
+
+        Raises:
+            RequestError: one of them cannot be served; none is left queued.
+        """
+        ids = [f"prompt-{index}" for index in range(len(prompts))]
+        try:
+            for request_id, prompt in zip(ids, prompts, strict=True):
+                self.add_request(request_id, prompt, params)
+        except RequestError:
+            for request_id in ids:
+                self.abort(request_id)
+            raise
+        ended = {event.request_id: event.completion for event in self.stream() if event.completion is not None}
+        return [ended[request_id] for request_id in ids]
+
+    def step(self) -> list[TokenEvent]:
+        """Run one batch. Returns its news; nothing, if no request is left."""
+        output = self.scheduler.schedule()
+        for victim in output.preempted:
+            self.runner.release(victim.request_id)
+        self.stats.num_preemptions += len(output.preempted)
+        self.stats.num_steps += 1
+        return self._run(output.rows) if output.rows else []
+
+    def _run(self, rows: Sequence[ScheduledRow]) -> list[TokenEvent]:
+        """Run ``rows`` together; if that fails, each alone, so that a fault ends only the request that has it.
+
+        Running a row again is safe: it writes the same keys and values to the same slots.
+        """
+        sampled = [row for row in rows if row.samples]
+        try:
+            logits = self.runner.execute(rows)
+            tokens = self._sample(logits, sampled)
+        except Exception as error:
+            if len(rows) == 1:
+                return [self._fail(rows[0].request, f"{type(error).__name__}: {error}")]
+            return [event for row in rows for event in self._run((row,))]
+        events: list[TokenEvent] = []
+        for row in rows:
+            self.stats.num_prompt_tokens += row.num_tokens if row.request.num_output_tokens == 0 else 0
+            self.scheduler.advance(row)
+        for row, token in zip(sampled, tokens, strict=True):
+            if token is None:
+                message = "the model gave logits without a finite maximum; its weights or this input overflow its dtype"
+                events.append(self._fail(row.request, message))
+            else:
+                events.append(self._append(row.request, token))
+        return events
+
+    def _sample(self, logits: Tensor, rows: Sequence[ScheduledRow]) -> list[int | None]:
+        if not rows:
+            return []
+        ids = [row.request.request_id for row in rows]
+        return self.sampler.sample(logits, ids, [row.request.params for row in rows])
+
+    def _append(self, request: Request, token: int) -> TokenEvent:
+        request.token_ids.append(token)
+        self.stats.num_output_tokens += 1
+        output = self._outputs[request.request_id]
+        text = output.detokenizer.append(token)
+        output.parts.append(text)
+        reason = None
+        if output.detokenizer.stopped or (token in self.runner.model.eos_token_ids and not request.params.ignore_eos):
+            reason = FinishReason.STOP
+        elif (
+            request.num_output_tokens >= request.params.max_tokens
+            or len(request.token_ids) >= self.runner.config.max_model_len
+        ):
+            reason = FinishReason.LENGTH
+        if reason is None:
+            return TokenEvent(request.request_id, token, text)
+        self.scheduler.finish(request.request_id)
+        completion = self._close(request, reason)
+        return TokenEvent(request.request_id, token, completion.text[len("".join(output.parts[:-1])) :], completion)
+
+    def _fail(self, request: Request, error: str) -> TokenEvent:
+        self.scheduler.finish(request.request_id)
+        return TokenEvent(request.request_id, None, "", self._close(request, FinishReason.ERROR, error))
+
+    def _close(self, request: Request, reason: FinishReason, error: str | None = None) -> Completion:
+        self.runner.release(request.request_id)
+        self.sampler.forget(request.request_id)
+        output = self._outputs.pop(request.request_id)
+        text = "".join(output.parts) + output.detokenizer.finish()
+        return Completion(
+            request.request_id, request.prompt_token_ids, tuple(request.output_token_ids), text, reason, error
+        )

@@ -1,0 +1,82 @@
+"""The persistent host side of a batch: each running request's tokens, and the buffers of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from genericbuilders.engine.request import Request
+
+__all__ = ["StepBuffer", "TokenTable"]
+
+
+class StepBuffer:
+    """An array that is filled on the host each step and read on the device; allocated once.
+
+    On CPU both sides are one memory. On CUDA the host side is pinned, so that the copy does not block.
+    """
+
+    def __init__(self, size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.host = torch.zeros(size, dtype=dtype, pin_memory=device.type == "cuda")
+        self.device = self.host if device.type == "cpu" else torch.zeros(size, dtype=dtype, device=device)
+
+    def fill(self, values: npt.NDArray[np.integer], padded_size: int | None = None, padding: int = 0) -> Tensor:
+        """Write ``values``, then ``padding`` up to ``padded_size``; returns that part on the device."""
+        size = len(values) if padded_size is None else padded_size
+        array = self.host.numpy()
+        array[: len(values)] = values
+        array[len(values) : size] = padding
+        if self.device is self.host:
+            return self.host[:size]
+        return self.device[:size].copy_(self.host[:size], non_blocking=True)
+
+
+class TokenTable:
+    """The token ids of running requests, one slot a request, so that a batch is gathered without a loop.
+
+    Attributes:
+        token_ids: ``[max_num_seqs, max_model_len]`` int32.
+    """
+
+    def __init__(self, max_num_seqs: int, max_model_len: int) -> None:
+        self.token_ids = np.zeros((max_num_seqs, max_model_len), dtype=np.int32)
+        self._num_tokens = np.zeros(max_num_seqs, dtype=np.int64)
+        self._free = list(range(max_num_seqs - 1, -1, -1))
+        self._slots: dict[str, int] = {}
+
+    def slot(self, request: Request) -> tuple[int, bool]:
+        """The request's slot, its tokens brought up to date, and whether it was just given to it."""
+        slot = self._slots.get(request.request_id)
+        new = slot is None
+        if slot is None:
+            slot = self._slots[request.request_id] = self._free.pop()
+            self._num_tokens[slot] = 0
+        known, total = int(self._num_tokens[slot]), len(request.token_ids)
+        if known < total:
+            self.token_ids[slot, known:total] = request.token_ids[known:]
+            self._num_tokens[slot] = total
+        return slot, new
+
+    def release(self, request_id: str) -> int | None:
+        """Give a request's slot back, if it has one; returns it."""
+        slot = self._slots.pop(request_id, None)
+        if slot is not None:
+            self._free.append(slot)
+        return slot
+
+    def gather(
+        self, slots: Sequence[int], starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The tokens ``starts .. starts + counts`` of each slot, one row behind the other.
+
+        Returns:
+            Token ids, positions and each token's row in the batch, all ``[num_tokens]``.
+        """
+        ends = np.cumsum(counts)
+        rows = np.repeat(np.arange(len(counts)), counts)
+        positions = np.arange(ends[-1]) - np.repeat(ends - counts - starts, counts)
+        return self.token_ids[np.asarray(slots)[rows], positions], positions, rows

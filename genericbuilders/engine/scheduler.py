@@ -1,0 +1,147 @@
+"""Which requests run in the next step, and how many of their tokens.
+
+Continuous batching (Orca, Yu et al. 2022) with chunked prefill (Sarathi, Agrawal et al. 2023): every step
+spends one token budget, first on the requests that already run, then on waiting ones. When blocks run out, the request
+that came last gives up its blocks and is later computed anew (vLLM, Kwon et al. 2023).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from genericbuilders.cache import KVCacheCoordinator
+from genericbuilders.config import EngineConfig
+from genericbuilders.engine.request import Request, RequestError
+
+__all__ = ["ScheduledRow", "Scheduler", "SchedulerOutput"]
+
+
+@dataclass(frozen=True)
+class ScheduledRow:
+    """One request's part of a step.
+
+    Attributes:
+        request: whose.
+        num_tokens: tokens to feed, starting behind those that are computed.
+        samples: whether the step reaches the request's last known token, so that the next one is sampled.
+    """
+
+    request: Request
+    num_tokens: int
+    samples: bool
+
+
+@dataclass(frozen=True)
+class SchedulerOutput:
+    """One step's batch: rows of one token first, then longer ones; and who lost their blocks for it."""
+
+    rows: tuple[ScheduledRow, ...]
+    preempted: tuple[Request, ...]
+
+
+class Scheduler:
+    """Holds the waiting and the running requests.
+
+    ``coordinator`` owns their blocks: a running request has blocks for its computed and scheduled tokens, a
+    waiting one has none.
+    """
+
+    def __init__(self, config: EngineConfig, coordinator: KVCacheCoordinator) -> None:
+        self.config = config
+        self.coordinator = coordinator
+        self.waiting: deque[Request] = deque()
+        self.running: list[Request] = []
+        self._known: dict[str, Request] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, request: Request) -> None:
+        """Put a request at the end of the queue.
+
+        Raises:
+            RequestError: its id is taken, its prompt is empty or too long, or the pool is too small for it alone.
+        """
+        if request.request_id in self._known:
+            raise RequestError(f"request id {request.request_id!r} is being served already; ids must differ")
+        if not request.prompt_token_ids:
+            raise RequestError(f"request {request.request_id!r} has an empty prompt; give it at least one token")
+        limit = self.config.max_model_len
+        if request.num_prompt_tokens >= limit:
+            raise RequestError(
+                f"request {request.request_id!r} has a prompt of {request.num_prompt_tokens} tokens; the model's context "
+                f"is {limit} tokens and one must be left for the output, so shorten it to {limit - 1}"
+            )
+        # The last token of an output is never fed, so it needs no slot.
+        longest = min(request.num_prompt_tokens + request.params.max_tokens, limit) - 1
+        for need in self.coordinator.blocks_needed(longest):
+            if need.needed > need.available:
+                raise RequestError(
+                    f"request {request.request_id!r} may grow to {longest} tokens in the cache, which needs {need.needed} blocks "
+                    f"of {need.block_size} tokens; the pool has {need.available}. Ask for more blocks (--num-blocks), "
+                    "or for fewer tokens (--max-tokens)"
+                )
+        self._known[request.request_id] = request
+        self.waiting.append(request)
+
+    def schedule(self) -> SchedulerOutput:
+        """Choose the next step's rows and give them blocks."""
+        budget = self.config.max_num_batched_tokens
+        rows: dict[str, ScheduledRow] = {}
+        preempted: list[Request] = []
+        index = 0
+        while index < len(self.running) and budget > 0:
+            request = self.running[index]
+            count = min(request.num_uncomputed_tokens, budget)
+            while not self.coordinator.grow(request.request_id, request.num_computed_tokens + count):
+                victim = self.running.pop()
+                budget += self._preempt(victim, rows)
+                preempted.append(victim)
+                if victim is request:
+                    break
+            else:
+                rows[request.request_id] = _row(request, count)
+                budget -= count
+                index += 1
+        while self.waiting and budget > 0 and not preempted and len(self.running) < self.config.max_num_seqs:
+            request = self.waiting[0]
+            hit = self.coordinator.start(request.request_id, request.token_ids, budget)
+            if hit is None:
+                break
+            count = min(len(request.token_ids) - hit, budget)
+            request.num_computed_tokens = hit
+            self.running.append(self.waiting.popleft())
+            rows[request.request_id] = _row(request, count)
+            budget -= count
+        ordered = sorted(rows.values(), key=lambda row: row.num_tokens > 1)
+        return SchedulerOutput(tuple(ordered), tuple(preempted))
+
+    def advance(self, row: ScheduledRow) -> None:
+        """Note that a row's tokens are in the cache, and let later requests share its full blocks."""
+        row.request.num_computed_tokens += row.num_tokens
+        self.coordinator.cache_blocks(row.request.request_id, row.request.token_ids, row.request.num_computed_tokens)
+
+    def finish(self, request_id: str) -> Request | None:
+        """Let a request go, wherever it stands, and free its blocks. Unknown ids are ignored."""
+        request = self._known.pop(request_id, None)
+        if request is None:
+            return None
+        if request in self.running:
+            self.running.remove(request)
+            self.coordinator.free(request_id)
+        else:
+            self.waiting.remove(request)
+        return request
+
+    def _preempt(self, victim: Request, rows: dict[str, ScheduledRow]) -> int:
+        self.coordinator.free(victim.request_id)
+        victim.num_computed_tokens = 0
+        victim.num_preemptions += 1
+        self.waiting.appendleft(victim)
+        taken = rows.pop(victim.request_id, None)
+        return 0 if taken is None else taken.num_tokens
+
+
+def _row(request: Request, count: int) -> ScheduledRow:
+    return ScheduledRow(request, count, request.num_computed_tokens + count == len(request.token_ids))
