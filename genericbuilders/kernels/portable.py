@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from genericbuilders.kernels.validation import check_attention, check_block_table, check_cache
 
@@ -54,7 +54,7 @@ class _Rows(NamedTuple):
     """Pieces of requests: their first token, new tokens, position of the first one, keys, and request."""
 
     start: Tensor
-    count: Tensor
+    new_tokens: Tensor
     position: Tensor
     length: Tensor
     request: Tensor
@@ -147,7 +147,7 @@ def _cut(
             chunks.append((first, last, width, longest))
         first = last
         longest = int(columns[3, last]) if last < num_rows else 0
-    return _Rows(*torch.from_numpy(columns).to(query.device)), chunks
+    return _Rows(*torch.as_tensor(columns).to(query.device)), chunks
 
 
 def _attend(
@@ -178,16 +178,16 @@ def _attend(
     gathered_values = gathered_values.masked_fill(~within[:, None, :, None], 0.0)
     gathered_keys = gathered_keys.masked_fill(~within[:, None, :, None], 0.0)
     ordinal = torch.arange(width, device=device)
-    valid = (ordinal < rows.count[:, None]) & (rows.length > 0)[:, None]
+    valid = (ordinal < rows.new_tokens[:, None]) & (rows.length > 0)[:, None]
     token = torch.where(valid, rows.start[:, None] + ordinal, 0)
     seen = within[:, None, :] & valid[:, :, None]
     if causal:
         seen = seen & (key_index <= (rows.position[:, None] + ordinal)[:, :, None])
-    padded = query[token].unflatten(2, (num_kv_heads, group)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+    padded = query[token].view(num_rows, width, num_kv_heads, group, -1).permute(0, 2, 3, 1, 4).flatten(2, 3)
     mask = seen[:, None, None].expand(-1, 1, group, -1, -1).flatten(2, 3)
     attended = F.scaled_dot_product_attention(padded, gathered_keys, gathered_values, attn_mask=mask, scale=scale)
-    attended = attended.unflatten(2, (group, width)).permute(0, 3, 1, 2, 4).flatten(2, 3)
-    if width == 1 and num_rows:
+    attended = attended.reshape(num_rows, num_kv_heads, group, width, -1).permute(0, 3, 1, 2, 4).flatten(2, 3)
+    if width == 1:
         # One token in a row: nothing here depends on the data's shape, so that a CUDA graph can hold it. Invalid
         # rows would overwrite token 0; they add zero to it instead.
         out.index_add_(0, token[:, 0], torch.where(valid[:, 0, None, None], attended[:, 0], 0.0))

@@ -68,10 +68,8 @@ def paged_attention(
     if out is None:
         out = query.new_empty(query.shape[0], query.shape[1], value_cache.shape[3])
     out.zero_()
-    starts: list[int] = query_start_loc.tolist()
-    lengths: list[int] = seq_lens[:num_reqs].tolist()
-    for row, length in enumerate(lengths):
-        start, end = starts[row], starts[row + 1]
+    for row in range(num_reqs):
+        start, end, length = int(query_start_loc[row]), int(query_start_loc[row + 1]), int(seq_lens[row])
         if length == 0 or start == end:
             continue
         blocks = block_table[row, : -(-length // key_cache.shape[1])].long()
