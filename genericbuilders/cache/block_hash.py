@@ -7,9 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import NewType
 
-from genericbuilders.specs.arithmetic import require_at_least
-
-__all__ = ["BlockHash", "BlockHashChain", "hash_block"]
+__all__ = ["BlockHash", "extend_block_hashes", "hash_block"]
 
 BlockHash = NewType("BlockHash", bytes)
 """32 bytes that stand for a block's tokens and for all tokens before it."""
@@ -33,37 +31,19 @@ def hash_block(parent: BlockHash | None, token_ids: Sequence[int], extra_key: by
     return BlockHash(hashlib.sha256((_ROOT if parent is None else parent) + tokens + extra_key).digest())
 
 
-class BlockHashChain:
-    """The hashes of one request's full blocks, computed as the request grows.
+def extend_block_hashes(
+    hashes: list[BlockHash], token_ids: Sequence[int], block_size: int, extra_key: bytes = b""
+) -> None:
+    """Hash the blocks of a request that became full, and add them to those in ``hashes``.
 
-    Attributes:
+    Blocks that are hashed already are not looked at again, so a request costs each token once.
+
+    Args:
+        hashes: one for each full block so far, in order; all by the same ``block_size`` and ``extra_key``.
+        token_ids: all tokens of the request; it starts with those of earlier calls.
         block_size: tokens in one block.
         extra_key: see `hash_block`; goes into every block.
-        hashes: one for each full block so far, in order. Read only.
-
-    Raises:
-        ValueError: ``block_size`` is below 1.
     """
-
-    def __init__(self, block_size: int, extra_key: bytes = b"") -> None:
-        require_at_least(self, "block_size", block_size, 1, "tokens")
-        self.block_size = block_size
-        self.extra_key = extra_key
-        self.hashes: list[BlockHash] = []
-
-    def extend(self, token_ids: Sequence[int], num_tokens: int | None = None) -> Sequence[BlockHash]:
-        """Hash the blocks that became full; those hashed before are not looked at again.
-
-        Args:
-            token_ids: all tokens of the request; it starts with those of earlier calls.
-            num_tokens: how many of them count; ``None`` for all.
-
-        Returns:
-            The hashes of all full blocks so far.
-        """
-        size = self.block_size
-        stop = (len(token_ids) if num_tokens is None else min(num_tokens, len(token_ids))) // size
-        for index in range(len(self.hashes), stop):
-            parent = self.hashes[-1] if self.hashes else None
-            self.hashes.append(hash_block(parent, token_ids[index * size : (index + 1) * size], self.extra_key))
-        return self.hashes
+    for index in range(len(hashes), len(token_ids) // block_size):
+        tokens = token_ids[index * block_size : (index + 1) * block_size]
+        hashes.append(hash_block(hashes[-1] if hashes else None, tokens, extra_key))

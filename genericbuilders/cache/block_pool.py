@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from genericbuilders.cache.block_hash import BlockHash
@@ -72,9 +72,13 @@ class BlockPool:
         """The hash that the block is found by, if it is."""
         return self._hashes[block_id]
 
-    def get_cached_block(self, block_hash: BlockHash) -> int | None:
+    def find(self, block_hash: BlockHash) -> int | None:
         """The block that holds these tokens, if one does. It may be free: `touch` it before anything else."""
         return self._cached.get(block_hash)
+
+    def num_free_among(self, block_ids: Sequence[int]) -> int:
+        """How many of the blocks are free, so that touching them leaves fewer to be taken."""
+        return sum(1 for block in block_ids if not self._ref_counts[block])
 
     def free_block_ids(self) -> list[int]:
         """The free blocks, the next one to be taken first."""
@@ -122,7 +126,7 @@ class BlockPool:
                 self._unlink(block)
             self._ref_counts[block] += 1
 
-    def free_blocks(self, block_ids: Sequence[int]) -> None:
+    def free_blocks(self, block_ids: Iterable[int]) -> None:
         """Let go of blocks, each once. Those that nobody holds any more are free.
 
         Of blocks with cached tokens, the first in ``block_ids`` is the first to be reused: give the end of a
@@ -131,13 +135,14 @@ class BlockPool:
         Raises:
             ValueError: an id is not one of the pool's usable blocks, comes twice, or is free already; nothing changes.
         """
-        if len(set(block_ids)) != len(block_ids):
-            raise ValueError(f"blocks {list(block_ids)} name one more than once; free each once")
-        for block in block_ids:
+        blocks = tuple(block_ids)
+        if len(set(blocks)) != len(blocks):
+            raise ValueError(f"blocks {list(blocks)} name one more than once; free each once")
+        for block in blocks:
             self._require_usable(block)
             if not self._ref_counts[block]:
                 raise ValueError(f"block {block} is free already; it was freed more often than it was held")
-        for block in block_ids:
+        for block in blocks:
             self._ref_counts[block] -= 1
             if not self._ref_counts[block]:
                 # Nothing is lost by reusing a block that holds nothing, so it goes to the front.

@@ -80,8 +80,7 @@ class BlockTable:
         self.block_size = block_size
         self.array = np.full((max_num_reqs, max_blocks), NULL_BLOCK, dtype=np.int32)
         self.num_blocks = np.zeros(max_num_reqs, dtype=np.int32)
-        self._batch = np.full_like(self.array, NULL_BLOCK)
-        self._batch_width = 0
+        self._batch = np.full(max_num_reqs * max_blocks, NULL_BLOCK, dtype=np.int32)
 
     @property
     def max_blocks(self) -> int:
@@ -103,16 +102,20 @@ class BlockTable:
         self.array[row, start:end] = block_ids
         self.num_blocks[row] = end
 
-    def set(self, row: int, block_ids: Sequence[int]) -> None:
-        """Put blocks in the place of those that the row has.
+    def update(self, row: int, block_ids: Sequence[int]) -> None:
+        """Bring a row up to ``block_ids``, all blocks of its request, of which it has the first ones already.
 
         Raises:
-            ValueError: they do not fit; nothing is written.
+            ValueError: they do not fit, or are fewer than the row has; nothing is written.
         """
-        if len(block_ids) > self.max_blocks:
-            raise ValueError(f"row {row} gets {len(block_ids)} blocks; a row takes {self.max_blocks}")
-        self.clear(row)
-        self.append(row, block_ids)
+        known = int(self.num_blocks[row])
+        if len(block_ids) < known:
+            raise ValueError(
+                f"row {row} has {known} blocks and its request {len(block_ids)}; clear the row when a request gives "
+                "blocks back"
+            )
+        if len(block_ids) > known:
+            self.append(row, block_ids[known:])
 
     def clear(self, row: int) -> None:
         """Empty a row."""
@@ -132,34 +135,37 @@ class BlockTable:
         self.array[[row, other]] = self.array[[other, row]]
         self.num_blocks[[row, other]] = self.num_blocks[[other, row]]
 
-    def gather(self, rows: Indices, num_padded_rows: int | None = None) -> npt.NDArray[np.int32]:
+    def gather(
+        self, rows: Indices, num_columns: int | None = None, num_padded_rows: int | None = None
+    ) -> npt.NDArray[np.int32]:
         """The rows of a batch, in its order.
 
         Args:
             rows: ``[num_reqs]``, the batch's rows in this table.
+            num_columns: columns that are wanted, from the first; ``None`` for all.
             num_padded_rows: rows that the batch is padded to; ``None`` for no padding.
 
         Returns:
-            ``[num_padded_rows, max_blocks]`` int32: the front of one persistent buffer, valid until the next call.
-            The rows added by padding hold the null block.
+            ``[num_padded_rows, num_columns]`` int32, contiguous: the front of one persistent buffer, valid until the
+            next call. The rows added by padding hold the null block.
 
         Raises:
-            ValueError: there are more rows than ``num_padded_rows``, or more than the table has.
+            ValueError: there are more rows than ``num_padded_rows``, or more rows or columns than the table has.
         """
         at = np.asarray(rows, dtype=np.int64)
-        num_reqs = len(at)
+        num_reqs, columns = len(at), self.max_blocks if num_columns is None else num_columns
         total = num_reqs if num_padded_rows is None else num_padded_rows
-        if not num_reqs <= total <= len(self._batch):
-            raise ValueError(f"{num_reqs} rows are to be padded to {total}; the table has {len(self._batch)}")
-        width = int(self.num_blocks[at].max()) if num_reqs else 0
-        # Columns behind every row's blocks are written only if an earlier batch was wider.
-        self._batch[:, width : self._batch_width] = NULL_BLOCK
-        self._batch_width = max(width, 0)
-        self._batch[:num_reqs, :width] = self.array[at, :width]
-        self._batch[num_reqs:total, :width] = NULL_BLOCK
-        return self._batch[:total]
+        if not num_reqs <= total <= len(self.array) or not 0 <= columns <= self.max_blocks:
+            raise ValueError(
+                f"{num_reqs} rows padded to {total}, with {columns} columns, were asked for; the table has "
+                f"{len(self.array)} rows and {self.max_blocks} columns"
+            )
+        batch = self._batch[: total * columns].reshape(total, columns)
+        batch[:num_reqs] = self.array[at, :columns]
+        batch[num_reqs:] = NULL_BLOCK
+        return batch
 
-    def slot_mapping(
+    def slots(
         self, rows: Indices, positions: Indices, out: npt.NDArray[np.int64] | None = None
     ) -> npt.NDArray[np.int64]:
         """See `slots_of`; ``rows`` are rows of this table.
