@@ -1,0 +1,1 @@
+from transformers.generation.configuration_utils import GenerationConfig as GenerationConfig

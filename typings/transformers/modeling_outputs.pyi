@@ -1,0 +1,11 @@
+from torch import Tensor
+from transformers.cache_utils import Cache
+
+class BaseModelOutputWithPast:
+    last_hidden_state: Tensor
+    cache: Cache | None
+
+class CausalLMOutputWithPast:
+    logits: Tensor
+    loss: Tensor | None
+    cache: Cache | None
