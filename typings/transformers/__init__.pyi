@@ -25,4 +25,6 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase as PreT
 from transformers.tokenization_utils_tokenizers import TokenizersBackend as TokenizersBackend
 from transformers.utils.quantization_config import GgufConfig as GgufConfig
 
+PretrainedConfig = PreTrainedConfig
+
 __version__: str

@@ -119,6 +119,8 @@ def test_every_module_and_name_exists(module: str) -> None:
             names = [node.name]
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             names = [node.target.id]
+        elif isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
         elif isinstance(node, ast.ImportFrom) and not stub_only(node.module or ""):
             names = [alias.asname for alias in node.names if alias.asname is not None]
         for name in names:
