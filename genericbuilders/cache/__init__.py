@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from genericbuilders.cache.block_hash import BlockHash, extend_block_hashes
+from genericbuilders.cache.block_hash import BlockHash, extend_block_hashes, hash_block
 from genericbuilders.cache.block_pool import NULL_BLOCK, BlockPool, OutOfBlocksError
 from genericbuilders.cache.block_table import BlockTable
 from genericbuilders.cache.coordinator import BlockNeed, KVCacheCoordinator
 from genericbuilders.cache.manager import FullAttentionManager, GroupManager, KVCacheManager, make_manager
-from genericbuilders.cache.tensors import allocate_kv_caches
+from genericbuilders.cache.tensors import allocate_kv_caches, num_blocks_for
 
 __all__ = [
     "NULL_BLOCK",
@@ -22,5 +22,7 @@ __all__ = [
     "OutOfBlocksError",
     "allocate_kv_caches",
     "extend_block_hashes",
+    "hash_block",
     "make_manager",
+    "num_blocks_for",
 ]

@@ -135,9 +135,9 @@ class BlockPool:
         Raises:
             ValueError: an id is not one of the pool's usable blocks, comes twice, or is free already; nothing changes.
         """
-        blocks = tuple(block_ids)
+        blocks = list(block_ids)
         if len(set(blocks)) != len(blocks):
-            raise ValueError(f"blocks {list(blocks)} name one more than once; free each once")
+            raise ValueError(f"blocks {blocks} name one more than once; free each once")
         for block in blocks:
             self._require_usable(block)
             if not self._ref_counts[block]:

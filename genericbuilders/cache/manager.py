@@ -10,12 +10,12 @@ from typing_extensions import TypeVar, override
 
 from genericbuilders.cache.block_hash import BlockHash
 from genericbuilders.cache.block_pool import BlockPool
-from genericbuilders.specs import FullAttentionSpec, KVCacheSpec, MLAAttentionSpec, cdiv
+from genericbuilders.specs import FullAttentionSpec, KVCacheSpec, UniformTypeKVCacheSpecs, cdiv
 
 __all__ = ["FullAttentionManager", "GroupManager", "KVCacheManager", "make_manager"]
 
 S = TypeVar("S", bound=KVCacheSpec, default=KVCacheSpec)
-F = TypeVar("F", bound=FullAttentionSpec, default=FullAttentionSpec)
+F = TypeVar("F", bound=FullAttentionSpec | UniformTypeKVCacheSpecs, default=FullAttentionSpec)
 
 
 class GroupManager(ABC):
@@ -62,15 +62,34 @@ class GroupManager(ABC):
         self._num_cached[request_id] = len(blocks)
 
     def cache_full_blocks(self, request_id: str, hashes: Sequence[BlockHash], num_computed_tokens: int) -> None:
-        """Let later requests find the blocks that the computed tokens fill."""
-        full = min(num_computed_tokens // self.block_size, len(hashes))
-        blocks = self._blocks[request_id]
-        for index in range(self._num_cached.get(request_id, 0), full):
+        """Let later requests find the blocks that the computed tokens fill.
+
+        Args:
+            request_id: the request.
+            hashes: one for each full block of its known tokens; more than are computed do no harm.
+            num_computed_tokens: tokens whose keys and values are in the cache.
+
+        Raises:
+            ValueError: the request holds fewer blocks than its computed tokens fill.
+        """
+        known, full = self._num_cached.get(request_id, 0), min(num_computed_tokens // self.block_size, len(hashes))
+        if full <= known:
+            return
+        blocks = self.blocks_of(request_id)
+        if full > len(blocks):
+            raise ValueError(
+                f"request {request_id!r} holds {len(blocks)} blocks of {self.block_size} tokens, too few for "
+                f"{num_computed_tokens} computed tokens; allocate before computing"
+            )
+        for index in range(known, full):
             self.pool.cache_block(blocks[index], hashes[index])
-        self._num_cached[request_id] = max(full, self._num_cached.get(request_id, 0))
+        self._num_cached[request_id] = full
 
     def free(self, request_id: str) -> None:
-        """Let go of all the request's blocks, the last first, so that of a prefix the end is reused before the start."""
+        """Let go of all the request's blocks, the last first, so that the end of a prefix is reused before its start.
+
+        Unknown requests are ignored.
+        """
         self._num_cached.pop(request_id, None)
         self.pool.free_blocks(reversed(self._blocks.pop(request_id, [])))
 
@@ -101,7 +120,16 @@ class KVCacheManager(GroupManager, Generic[S]):
 
 
 class FullAttentionManager(KVCacheManager[F]):
-    """Every token of a request is kept until the request ends."""
+    """Every token of a request is kept until the request ends.
+
+    Raises:
+        TypeError: blocks of such a spec are not simply kept: its ``allocation_key`` is another.
+    """
+
+    def __init__(self, spec: F, pool: BlockPool) -> None:
+        if not _keeps_all_blocks(spec):
+            raise TypeError(f"FullAttentionManager does not serve {_told(spec)}; make_manager chooses by the spec")
+        super().__init__(spec, pool)
 
     @override
     def blocks_for_longest(self, num_tokens: int) -> int:
@@ -124,10 +152,8 @@ class FullAttentionManager(KVCacheManager[F]):
         first, *others = (self.blocks_of(request_id) for request_id in request_ids)
         common = len(first)
         for blocks in others:
-            common = next(
-                (index for index, (a, b) in enumerate(zip(first, blocks, strict=False)) if a != b),
-                min(common, len(blocks)),
-            )
+            common = min(common, len(blocks))
+            common = next((index for index in range(common) if first[index] != blocks[index]), common)
         return common
 
 
@@ -139,11 +165,18 @@ def make_manager(spec: KVCacheSpec, pool: BlockPool) -> GroupManager:
     """The manager for caches described by ``spec``, at the spec's own type where the caller knows it.
 
     Raises:
-        TypeError: no manager serves a spec of that class yet.
+        TypeError: no manager handles blocks as that spec needs; it is named.
     """
-    # Exact classes: a subclass may free blocks earlier, or share some, and would be served wrongly.
-    if isinstance(spec, FullAttentionSpec) and type(spec) in (FullAttentionSpec, MLAAttentionSpec):
+    if isinstance(spec, FullAttentionSpec | UniformTypeKVCacheSpecs) and _keeps_all_blocks(spec):
         return FullAttentionManager(spec, pool)
-    raise TypeError(
-        f"no cache manager for a {type(spec).__name__}; there are managers for FullAttentionSpec and MLAAttentionSpec"
-    )
+    raise TypeError(f"no cache manager serves {_told(spec)}; there is one for specs that keep all blocks")
+
+
+def _keeps_all_blocks(spec: KVCacheSpec) -> bool:
+    # The key, not the class: a subclass may give blocks back earlier or share some, and a wrapper's layers decide.
+    return spec.allocation_key == (FullAttentionSpec,)
+
+
+def _told(spec: KVCacheSpec) -> str:
+    key = ", ".join(part.__name__ if isinstance(part, type) else str(part) for part in spec.allocation_key)
+    return f"a {type(spec).__name__} (allocation key: {key})"

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from genericbuilders.cache import NULL_BLOCK, BlockTable
+from genericbuilders.cache.block_table import PADDING_SLOT, slots_of
+
+
+def rows_of(table: BlockTable) -> list[list[int]]:
+    return [list(table.array[row, : table.num_blocks[row]]) for row in range(len(table.array))]
+
+
+@given(st.data())
+def test_rows_agree_with_lists(data: st.DataObject) -> None:
+    num_rows, columns = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
+    table = BlockTable(num_rows, columns, block_size=2)
+    model: list[list[int]] = [[] for _ in range(num_rows)]
+    row = st.integers(0, num_rows - 1)
+    for _ in range(data.draw(st.integers(0, 12))):
+        a, b = data.draw(row), data.draw(row)
+        action = data.draw(st.sampled_from(["append", "update", "move", "swap", "clear"]))
+        blocks = data.draw(st.lists(st.integers(1, 99), max_size=columns - len(model[a])))
+        if action == "append":
+            table.append(a, blocks)
+            model[a] += blocks
+        elif action == "update":
+            model[a] += blocks
+            table.update(a, model[a])
+        elif action == "move":
+            table.move(a, b)
+            if a != b:
+                model[a], model[b] = [], model[a]
+        elif action == "swap":
+            table.swap(a, b)
+            model[a], model[b] = model[b], model[a]
+        else:
+            table.clear(a)
+            model[a] = []
+        assert rows_of(table) == model
+        # Nothing stale is left behind a row's blocks.
+        assert table.array.tolist() == [found + [NULL_BLOCK] * (columns - len(found)) for found in model]
+
+
+@given(st.data())
+def test_slots_agree_with_the_formula(data: st.DataObject) -> None:
+    block_size = data.draw(st.sampled_from([1, 3, 16]))
+    lengths = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))
+    table = BlockTable(len(lengths), 5, block_size)
+    # Ids so large that a slot does not fit 32 bits.
+    blocks = iter(data.draw(st.permutations(range(2**31 - 1 - sum(lengths), 2**31 - 1))))
+    for row, length in enumerate(lengths):
+        table.append(row, [next(blocks) for _ in range(length)])
+    places = [(row, position) for row, length in enumerate(lengths) for position in range(length * block_size)]
+    batch = data.draw(st.lists(st.sampled_from(places), max_size=20)) if places else []
+    rows, positions = [row for row, _ in batch], [position for _, position in batch]
+    expected = [int(table.array[r, p // block_size]) * block_size + p % block_size for r, p in batch]
+
+    slots = table.slots(rows, positions)
+    assert slots.dtype == np.int64
+    assert slots.tolist() == expected
+    stale = np.full(25, 12345, dtype=np.int64)
+    padded = table.slots(rows, positions, out=stale)
+    assert padded is stale
+    assert padded.tolist() == expected + [PADDING_SLOT] * (25 - len(expected))
+
+
+def test_padded_rows_are_neutral_whatever_was_there_before() -> None:
+    table = BlockTable(4, 3, block_size=2)
+    for row in range(4):
+        table.append(row, [10 * row + 1, 10 * row + 2, 10 * row + 3])
+    full = table.gather([3, 2, 1, 0])
+    assert full[0].tolist() == [31, 32, 33]
+    table.clear(1)
+    table.append(1, [7])
+    padded = table.gather([1, 0], num_padded_rows=4)
+    assert padded.tolist() == [[7, 0, 0], [1, 2, 3], [0, 0, 0], [0, 0, 0]]
+    assert np.shares_memory(full, padded)
+    assert table.gather([1], num_columns=1, num_padded_rows=3).tolist() == [[7], [0], [0]]
+    assert table.gather([0, 1], num_columns=2).flags.c_contiguous
+    assert table.gather([], num_padded_rows=2).tolist() == [[0] * 3] * 2
+    # A token of a neutral row is not stored either: the null block has no slots to write to.
+    neutral = np.zeros((1, 3), dtype=np.int32)
+    assert slots_of(neutral, [0, 0], [0, 5], block_size=2).tolist() == [-1, -1]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    table = BlockTable(2, 2, block_size=4)
+    table.append(0, [1])
+    with pytest.raises(ValueError, match="row 0 has 1 blocks and gets 2 more; a row takes 2"):
+        table.append(0, [2, 3])
+    with pytest.raises(ValueError, match="row 0 has 1 blocks and its request 0"):
+        table.update(0, [])
+    assert rows_of(table) == [[1], []]
+    with pytest.raises(ValueError, match="position 4 of row 0 has no block: the row has 1 blocks of 4"):
+        table.slots([0, 0], [3, 4])
+    with pytest.raises(ValueError, match=r"both must be \[num_tokens\]"):
+        table.slots([0, 0], [3])
+    with pytest.raises(ValueError, match="out holds 1 slots; the batch has 2 tokens"):
+        table.slots([0, 0], [0, 1], out=np.zeros(1, dtype=np.int64))
+    with pytest.raises(IndexError, match="negative"):
+        table.slots([0], [-1])
+    with pytest.raises(ValueError, match="3 rows padded to 3"):
+        table.gather([0, 1, 0])
+    with pytest.raises(ValueError, match="2 rows padded to 1"):
+        table.gather([0, 1], num_padded_rows=1)
+    with pytest.raises(ValueError, match="3 columns"):
+        table.gather([0], num_columns=3)
+    with pytest.raises(ValueError, match="max_blocks is 0"):
+        BlockTable(1, 0, 1)
