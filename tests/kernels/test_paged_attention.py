@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from genericbuilders.kernels import portable, reference
+from genericbuilders.kernels.native import NativeKernels, native_kernels
 from genericbuilders.kernels.protocols import PagedAttention
 from genericbuilders.kernels.tolerance import compare
 
@@ -127,6 +128,19 @@ def batches(draw: st.DrawFn) -> Batch:
         padding_tokens=draw(st.sampled_from([0, 3])),
         seed=draw(st.integers(0, 9)),
     )
+
+
+@pytest.fixture(scope="module")
+def native() -> NativeKernels:
+    found = native_kernels()
+    if not isinstance(found, NativeKernels):
+        pytest.skip(found.reason)
+    return found
+
+
+@given(batches())
+def test_native_is_near_exact(native: NativeKernels, batch: Batch) -> None:
+    assert_near_exact(batch, native.paged_attention)
 
 
 @given(batches())

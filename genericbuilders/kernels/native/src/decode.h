@@ -1,0 +1,180 @@
+// One new token per request: scores, softmax and weighted sum over splits of the keys.
+// A split always starts at a multiple of kSplit keys, whoever computes it, so that a row's result depends on
+// that row alone.
+#pragma once
+
+#include <limits>
+
+#include "args.h"
+#include "vec.h"
+
+namespace gb {
+
+constexpr int kSplit = 256;
+constexpr int kGroupStep = 3;  // query heads that share one pass over the keys: what 16 registers hold
+
+// Where the tokens of one split lie.
+template <class T>
+struct SplitRows {
+  const typename T::raw* key[kSplit + 4];
+  const typename T::raw* value[kSplit + 4];
+  int count;
+
+  // False when a block is outside the pool.
+  bool find(const Cache& cache, const int32_t* table, int64_t head, int64_t first, int64_t last) {
+    const auto* keys = (const typename T::raw*)cache.key + head * cache.key_head;
+    const auto* values = (const typename T::raw*)cache.value + head * cache.value_head;
+    int64_t column = first / cache.block_size, offset = first % cache.block_size;
+    count = (int)(last - first);
+    for (int i = 0; i < count;) {
+      const int64_t block = table[column++];
+      if (block < 0 || block >= cache.num_blocks) return false;
+      const auto* k = keys + block * cache.key_block + offset * cache.key_token;
+      const auto* v = values + block * cache.value_block + offset * cache.value_token;
+      for (; offset < cache.block_size && i < count; ++offset, ++i) {
+        key[i] = k;
+        value[i] = v;
+        k += cache.key_token;
+        v += cache.value_token;
+      }
+      offset = 0;
+    }
+    for (int i = 0; i < 4; ++i) {
+      key[count + i] = key[count - 1];
+      value[count + i] = value[count - 1];
+    }
+    return true;
+  }
+};
+
+// `p` is read soon; one line in 64 bytes.
+GB_INLINE void prefetch_row(const void* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char*)p + i, 0, 3);
+}
+
+constexpr int kAhead = 12;  // tokens
+
+// scores[g][t] = query[g] . key[t]; queries are padded with zeros to whole vectors and already scaled.
+template <class T, int G>
+__attribute__((noinline)) void split_scores(const float* query, int64_t query_row, const SplitRows<T>& rows,
+                                            int head_size, int value_head_size, float* scores) {
+  const int whole = head_size / kLanes * kLanes, rest = head_size - whole;
+  for (int t = 0; t < rows.count; t += 4) {
+    const typename T::raw* const* key = rows.key + t;
+    if (t + kAhead < rows.count) {
+      for (int j = 0; j < 4; ++j) {
+        prefetch_row(rows.key[t + kAhead + j > rows.count ? rows.count : t + kAhead + j],
+                     head_size * sizeof(typename T::raw));
+      }
+    }
+    for (int j = 0; j < 4; ++j) prefetch_row(rows.value[t + j], value_head_size * sizeof(typename T::raw));
+    vf sums[G][4] = {};
+    for (int d = 0; d < whole; d += kLanes) {
+      vf k0 = T::load8(key[0] + d), k1 = T::load8(key[1] + d), k2 = T::load8(key[2] + d), k3 = T::load8(key[3] + d);
+      for (int g = 0; g < G; ++g) {
+        vf q = load(query + g * query_row + d);
+        sums[g][0] += q * k0;
+        sums[g][1] += q * k1;
+        sums[g][2] += q * k2;
+        sums[g][3] += q * k3;
+      }
+    }
+    if (rest) {
+      for (int j = 0; j < 4; ++j) {
+        vf k = load_part<T>(key[j] + whole, rest);
+        for (int g = 0; g < G; ++g) sums[g][j] += load(query + g * query_row + whole) * k;
+      }
+    }
+    for (int g = 0; g < G; ++g) sum4(sums[g][0], sums[g][1], sums[g][2], sums[g][3], scores + g * kSplit + t);
+  }
+}
+
+// Turn scores into weights in place; the largest score and the weights' sum come back.
+GB_INLINE void split_softmax(float* scores, int count, float* top, float* total) {
+  const float minus_infinity = -std::numeric_limits<float>::infinity();
+  const int padded = (int)round_up(count, kLanes);
+  for (int t = count; t < padded; ++t) scores[t] = minus_infinity;
+  vf best = load(scores);
+  for (int t = kLanes; t < padded; t += kLanes) {
+    vf s = load(scores + t);
+    best = s > best ? s : best;
+  }
+  *top = largest(best);
+  vf sums = {};
+  for (int t = 0; t < padded; t += kLanes) {
+    vf p = exp(load(scores + t) - splat(*top));
+    store(scores + t, p);
+    sums += p;
+  }
+  *total = sum(sums);
+}
+
+template <class T, int G, int C>
+GB_INLINE void weigh_columns(const float* weights, const SplitRows<T>& rows, int first, int part, float* sums,
+                             int64_t sums_row) {
+  vf acc[G][C] = {};
+  for (int t = 0; t < rows.count; ++t) {
+    vf v[C];
+    for (int c = 0; c < C; ++c) {
+      const typename T::raw* p = rows.value[t] + first + c * kLanes;
+      v[c] = part ? load_part<T>(p, part) : T::load8(p);
+    }
+    for (int g = 0; g < G; ++g) {
+      vf w = splat(weights[g * kSplit + t]);
+      for (int c = 0; c < C; ++c) acc[g][c] += w * v[c];
+    }
+  }
+  for (int g = 0; g < G; ++g)
+    for (int c = 0; c < C; ++c) store(sums + g * sums_row + first + c * kLanes, acc[g][c]);
+}
+
+// sums[g] = weights[g] @ values
+template <class T, int G>
+__attribute__((noinline)) void weigh_values(const float* weights, const SplitRows<T>& rows, int size, float* sums,
+                                            int64_t sums_row) {
+  constexpr int wide = G == 1 ? 8 : 4;
+  int d = 0;
+  for (; d + wide * kLanes <= size; d += wide * kLanes) weigh_columns<T, G, wide>(weights, rows, d, 0, sums, sums_row);
+  for (; d + 2 * kLanes <= size; d += 2 * kLanes) weigh_columns<T, G, 2>(weights, rows, d, 0, sums, sums_row);
+  for (; d + kLanes <= size; d += kLanes) weigh_columns<T, G, 1>(weights, rows, d, 0, sums, sums_row);
+  if (d < size) weigh_columns<T, G, 1>(weights, rows, d, size - d, sums, sums_row);
+}
+
+// One query head's result so far, or one split's: the sum of values is not yet divided.
+struct Running {
+  float top, total;
+};
+
+// Merge a split into what came before it (log-sum-exp). One function, so that the arithmetic is always the same.
+__attribute__((noinline)) inline void fold(Running* state, float* sums, Running split, const float* split_sums,
+                                           int64_t padded_size) {
+  const float top = state->top < split.top ? split.top : state->top;
+  const float before = exp(state->top - top), now = exp(split.top - top);
+  state->top = top;
+  state->total = state->total * before + split.total * now;
+  for (int64_t d = 0; d < padded_size; d += kLanes)
+    store(sums + d, load(sums + d) * splat(before) + load(split_sums + d) * splat(now));
+}
+
+template <class T>
+void attend_split(const float* query, int64_t query_row, int group, const SplitRows<T>& rows, int head_size,
+                  int value_head_size, float* scores, Running* running, float* sums, int64_t sums_row) {
+  for (int g = 0; g < group;) {
+    const int left = group - g;
+    // 4 heads go as 2 + 2, not 3 + 1.
+    const int step = left >= 5 || left == 3 ? kGroupStep : left >= 2 ? 2 : 1;
+    const float* q = query + g * query_row;
+    float* s = sums + g * sums_row;
+    if (step == 3) split_scores<T, 3>(q, query_row, rows, head_size, value_head_size, scores);
+    if (step == 2) split_scores<T, 2>(q, query_row, rows, head_size, value_head_size, scores);
+    if (step == 1) split_scores<T, 1>(q, query_row, rows, head_size, value_head_size, scores);
+    for (int i = 0; i < step; ++i)
+      split_softmax(scores + i * kSplit, rows.count, &running[g + i].top, &running[g + i].total);
+    if (step == 3) weigh_values<T, 3>(scores, rows, value_head_size, s, sums_row);
+    if (step == 2) weigh_values<T, 2>(scores, rows, value_head_size, s, sums_row);
+    if (step == 1) weigh_values<T, 1>(scores, rows, value_head_size, s, sums_row);
+    g += step;
+  }
+}
+
+}  // namespace gb
