@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import torch
 
-__all__ = ["AttentionLayerConfig", "EngineConfig", "KVCacheLayout", "query_heads"]
+__all__ = ["AttentionLayerConfig", "EngineConfig", "KVCacheLayout", "check_heads", "query_heads"]
 
 
 class KVCacheLayout(StrEnum):
@@ -94,6 +94,21 @@ class EngineConfig:
             raise ValueError(f"num_speculative_tokens is {self.num_speculative_tokens}; it cannot be negative")
 
 
+def check_heads(config: EngineConfig, layer_names: Sequence[str], num_kv_heads: int, head_size: int) -> None:
+    """Check that layers have the heads that their cache is made for.
+
+    Raises:
+        ValueError: a layer has others, or is unknown; it is named.
+    """
+    for name in layer_names:
+        layer = _layer(config, name)
+        if (layer.num_kv_heads, layer.head_size) != (num_kv_heads, head_size):
+            raise ValueError(
+                f"layer {name!r} has {layer.num_kv_heads} key-value heads of size {layer.head_size}, but its cache is made "
+                f"for {num_kv_heads} of size {head_size}"
+            )
+
+
 def query_heads(config: EngineConfig, layer_names: Sequence[str]) -> int:
     """The number of query heads that all of ``layer_names`` share.
 
@@ -104,10 +119,14 @@ def query_heads(config: EngineConfig, layer_names: Sequence[str]) -> int:
     """
     found: dict[int, str] = {}
     for name in layer_names:
-        layer = config.layers.get(name)
-        if layer is None:
-            raise ValueError(f"layer {name!r} is not in EngineConfig.layers, which knows {sorted(config.layers)}")
-        found.setdefault(layer.num_heads, name)
+        found.setdefault(_layer(config, name).num_heads, name)
     if len(found) != 1:
         raise ValueError(f"layers of one group must share num_heads; got {found or 'no layer at all'}")
     return next(iter(found))
+
+
+def _layer(config: EngineConfig, name: str) -> AttentionLayerConfig:
+    layer = config.layers.get(name)
+    if layer is None:
+        raise ValueError(f"layer {name!r} is not in EngineConfig.layers, which knows {sorted(config.layers)}")
+    return layer

@@ -14,18 +14,7 @@ from genericbuilders.engine.sampler import Sampler
 from genericbuilders.engine.scheduler import ScheduledRow, Scheduler
 from genericbuilders.model import LoadedModel, Tokenizer
 
-__all__ = ["Engine", "EngineStats"]
-
-
-@dataclass
-class EngineStats:
-    """What the engine has done so far."""
-
-    num_steps: int = 0
-    num_prompt_tokens: int = 0
-    num_output_tokens: int = 0
-    num_preemptions: int = 0
-    num_cached_tokens: int = 0
+__all__ = ["Engine"]
 
 
 @dataclass
@@ -45,7 +34,7 @@ class Engine:
         self.tokenizer = tokenizer
         self.scheduler = Scheduler(runner.config, runner.coordinator)
         self.sampler = Sampler()
-        self.stats = EngineStats()
+        self.stats = runner.stats
         self._outputs: dict[str, _Output] = {}
 
     def add_request(self, request_id: str, prompt: str | Sequence[int], params: SamplingParams) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -44,22 +42,21 @@ class TokenTable:
 
     def __init__(self, max_num_seqs: int, max_model_len: int) -> None:
         self.token_ids = np.zeros((max_num_seqs, max_model_len), dtype=np.int32)
-        self._num_tokens = np.zeros(max_num_seqs, dtype=np.int64)
+        self._num_tokens = [0] * max_num_seqs
         self._free = list(range(max_num_seqs - 1, -1, -1))
         self._slots: dict[str, int] = {}
 
-    def slot(self, request: Request) -> tuple[int, bool]:
-        """The request's slot, its tokens brought up to date, and whether it was just given to it."""
+    def update(self, request: Request) -> int:
+        """The request's slot, given to it if it has none, with its tokens brought up to date."""
         slot = self._slots.get(request.request_id)
-        new = slot is None
         if slot is None:
             slot = self._slots[request.request_id] = self._free.pop()
             self._num_tokens[slot] = 0
-        known, total = int(self._num_tokens[slot]), len(request.token_ids)
+        known, total = self._num_tokens[slot], len(request.token_ids)
         if known < total:
             self.token_ids[slot, known:total] = request.token_ids[known:]
             self._num_tokens[slot] = total
-        return slot, new
+        return slot
 
     def release(self, request_id: str) -> int | None:
         """Give a request's slot back, if it has one; returns it."""
@@ -69,14 +66,14 @@ class TokenTable:
         return slot
 
     def gather(
-        self, slots: Sequence[int], starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
+        self, slots: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The tokens ``starts .. starts + counts`` of each slot, one row behind the other.
 
         Returns:
-            Token ids, positions and each token's row in the batch, all ``[num_tokens]``.
+            Token ids, positions and slots of the tokens, all ``[num_tokens]``.
         """
         ends = np.cumsum(counts)
-        rows = np.repeat(np.arange(len(counts)), counts)
         positions = np.arange(ends[-1]) - np.repeat(ends - counts - starts, counts)
-        return self.token_ids[np.asarray(slots)[rows], positions], positions, rows
+        slot_of_token = np.repeat(slots, counts)
+        return self.token_ids[slot_of_token, positions], positions, slot_of_token

@@ -1,7 +1,7 @@
 """Runs one step: batch to metadata to model to logits.
 
-The runner never meets a bare builder class. It holds `Group`s, and does with them what is the same for every back
-end; what is one back end's own it gets from that back end's adapter (see `genericbuilders.engine.stats`).
+The runner never meets a bare builder class. It holds `Group`s and does with each what is the same for every
+back end; what is one back end's own is asked of that back end's adapter, as `genericbuilders.engine.stats` does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -17,8 +18,10 @@ from genericbuilders.cache import BlockTable, KVCacheCoordinator
 from genericbuilders.config import EngineConfig
 from genericbuilders.engine.input_batch import StepBuffer, TokenTable
 from genericbuilders.engine.scheduler import ScheduledRow
+from genericbuilders.engine.stats import EngineStats, kv_bytes_read
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.model import ForwardContext, Model
+from genericbuilders.specs import cdiv
 
 __all__ = ["ModelRunner"]
 
@@ -29,7 +32,7 @@ class ModelRunner:
     Args:
         model: what runs.
         config: the run's settings.
-        groups: the model's layers, each bound to its back end; in the order of the coordinator's groups.
+        groups: the model's layers, each bound to its back end, in the order of the coordinator's managers.
         kv_caches: each layer's cache, allocated once.
         coordinator: knows each request's blocks.
     """
@@ -47,21 +50,16 @@ class ModelRunner:
         self.groups = tuple(groups)
         self.kv_caches = kv_caches
         self.coordinator = coordinator
-        self.last_step = Step()
-        rows, tokens = config.max_num_seqs, config.max_num_batched_tokens
+        self.stats = EngineStats()
+        rows, tokens, device = config.max_num_seqs, config.max_num_batched_tokens, model.device
         self._tokens = TokenTable(rows, config.max_model_len)
-        self._tables = [
-            BlockTable(rows, -(-config.max_model_len // group.kv_cache_spec.block_size), group.kv_cache_spec.block_size)
-            for group in groups
-        ]
-        device = model.device
+        self._tables = [_GroupTables(group, config, device) for group in groups]
         self._input_ids = StepBuffer(tokens, torch.int64, device)
         self._positions = StepBuffer(tokens, torch.int64, device)
         self._query_start_loc = StepBuffer(rows + 1, torch.int32, device)
         self._seq_lens = StepBuffer(rows, torch.int32, device)
         self._num_computed = StepBuffer(rows, torch.int32, torch.device("cpu"))
         self._logits_indices = StepBuffer(rows, torch.int64, device)
-        self._slot_mappings = [StepBuffer(tokens, torch.int64, device) for _ in groups]
 
     @torch.inference_mode()
     def execute(self, rows: Sequence[ScheduledRow]) -> Tensor:
@@ -70,10 +68,86 @@ class ModelRunner:
         Returns:
             ``[num_sampling_rows, vocab_size]``: the last token's logits of each row that samples, in order.
         """
-        slots = [self._place(row) for row in rows]
+        slots = np.array([self._place(row) for row in rows], dtype=np.int64)
         counts = np.array([row.num_tokens for row in rows], dtype=np.int64)
         starts = np.array([row.request.num_computed_tokens for row in rows], dtype=np.int64)
-        token_ids, positions, row_of_token = self._tokens.gather(slots, starts, counts)
-        query_start_loc = np.concatenate(([0], np.cumsum(counts)))
-        seq_lens = starts + counts
-        ...
+        token_ids, positions, slot_of_token = self._tokens.gather(slots, starts, counts)
+        ends = np.cumsum(counts)
+        sampling = np.array([row.samples for row in rows], dtype=np.bool_)
+
+        longest = int((starts + counts).max())
+        filled = [tables.fill(slots, slot_of_token, positions, longest) for tables in self._tables]
+        common = self._describe(starts, counts, ends, *filled[0])
+        step = Step()
+        for group, (block_table, slot_mapping) in zip(self.groups, filled, strict=True):
+            group.build(common.for_group(block_table, slot_mapping), step)
+            self.stats.kv_bytes_read += kv_bytes_read(group, common)
+
+        return self.model.forward(
+            self._input_ids.fill(token_ids),
+            self._positions.fill(positions),
+            ForwardContext(step, self.kv_caches),
+            self._logits_indices.fill(ends[sampling] - 1),
+        )
+
+    def release(self, request_id: str) -> None:
+        """Forget a request that was preempted or has ended. Unknown ids are ignored."""
+        slot = self._tokens.release(request_id)
+        if slot is not None:
+            for tables in self._tables:
+                tables.block_table.clear(slot)
+
+    def _place(self, row: ScheduledRow) -> int:
+        slot = self._tokens.update(row.request)
+        blocks = self.coordinator.blocks_of(row.request.request_id)
+        for tables, group_blocks in zip(self._tables, blocks, strict=True):
+            tables.block_table.update(slot, group_blocks)
+        return slot
+
+    def _describe(
+        self,
+        starts: npt.NDArray[np.int64],
+        counts: npt.NDArray[np.int64],
+        ends: npt.NDArray[np.int64],
+        block_table: Tensor,
+        slot_mapping: Tensor,
+    ) -> CommonAttentionMetadata:
+        num_reqs = len(counts)
+        return CommonAttentionMetadata(
+            query_start_loc=self._query_start_loc.fill(np.concatenate(([0], ends))),
+            query_start_loc_cpu=self._query_start_loc.host[: num_reqs + 1],
+            seq_lens=self._seq_lens.fill(starts + counts),
+            seq_lens_cpu=self._seq_lens.host[:num_reqs],
+            num_computed_tokens_cpu=self._num_computed.fill(starts),
+            num_reqs=num_reqs,
+            num_actual_tokens=int(ends[-1]),
+            max_query_len=int(counts.max()),
+            max_seq_len=int((starts + counts).max()),
+            block_table_tensor=block_table,
+            slot_mapping=slot_mapping,
+        )
+
+
+class _GroupTables:
+    """One group's block table and slots, on the host and on the device."""
+
+    def __init__(self, group: Group, config: EngineConfig, device: torch.device) -> None:
+        spec = group.kv_cache_spec
+        columns = spec.max_num_blocks_per_req(config, config.max_model_len)
+        self.block_table = BlockTable(config.max_num_seqs, columns, spec.block_size)
+        self.slot_mapping = StepBuffer(config.max_num_batched_tokens, torch.int64, device)
+        self._table = StepBuffer(config.max_num_seqs * columns, torch.int32, device)
+        self._block_size = spec.block_size
+
+    def fill(
+        self,
+        slots: npt.NDArray[np.int64],
+        slot_of_token: npt.NDArray[np.int64],
+        positions: npt.NDArray[np.int64],
+        max_seq_len: int,
+    ) -> tuple[Tensor, Tensor]:
+        """The batch's block table, ``[num_reqs, columns in use]``, and its slot mapping, ``[num_tokens]``."""
+        columns = cdiv(max_seq_len, self._block_size)
+        gathered = self.block_table.gather(slots, columns)
+        table = self._table.fill(gathered.reshape(-1)).view(len(slots), columns)
+        return table, self.slot_mapping.fill(self.block_table.slots(slot_of_token, positions))

@@ -1,0 +1,44 @@
+"""What the engine has done, and what attention has read for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from genericbuilders.adapter import Group
+from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.metadata import CommonAttentionMetadata
+
+__all__ = ["EngineStats", "kv_bytes_read"]
+
+
+@dataclass
+class EngineStats:
+    """Counts since the engine was made.
+
+    Attributes:
+        num_steps: batches run.
+        num_prompt_tokens: prompt tokens of admitted requests, those found in the cache included.
+        num_cached_tokens: prompt tokens found in the cache.
+        num_output_tokens: tokens generated.
+        num_preemptions: times that a request's blocks were taken away.
+        kv_bytes_read: bytes of keys and values that full attention has read.
+    """
+
+    num_steps: int = 0
+    num_prompt_tokens: int = 0
+    num_cached_tokens: int = 0
+    num_output_tokens: int = 0
+    num_preemptions: int = 0
+    kv_bytes_read: int = 0
+
+
+def kv_bytes_read(group: Group, common: CommonAttentionMetadata) -> int:
+    """The bytes of keys and values that a group's layers read for a batch; 0 for a back end that is not counted.
+
+    A runner's way to one back end's own: `owns` gives the group its types back, and with them its spec's fields.
+    """
+    if FLASH_ATTN.owns(group):
+        spec = group.spec
+        token_bytes = spec.num_kv_heads * (spec.head_size + spec.head_size_v) * spec.dtype.itemsize
+        return int(common.seq_lens_cpu.numpy().sum()) * token_bytes * len(group.layers)
+    return 0
