@@ -47,41 +47,38 @@ struct SplitRows {
   }
 };
 
-// `p` is read soon; one line in 64 bytes.
-GB_INLINE void prefetch_row(const void* p, int64_t bytes) {
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch((const char*)p + i, 0, 3);
-}
-
+// How far ahead of their use keys are fetched; the block after this one lies anywhere.
 constexpr int kAhead = 12;  // tokens
 
 // scores[g][t] = query[g] . key[t]; queries are padded with zeros to whole vectors and already scaled.
-template <class T, int G>
+template <class T, int G, bool kRest>
 __attribute__((noinline)) void split_scores(const float* query, int64_t query_row, const SplitRows<T>& rows,
                                             int head_size, int value_head_size, float* scores) {
   const int whole = head_size / kLanes * kLanes, rest = head_size - whole;
+  const int64_t key_bytes = head_size * sizeof(typename T::raw), value_bytes = value_head_size * sizeof(typename T::raw);
   for (int t = 0; t < rows.count; t += 4) {
     const typename T::raw* const* key = rows.key + t;
-    if (t + kAhead < rows.count) {
-      for (int j = 0; j < 4; ++j) {
-        prefetch_row(rows.key[t + kAhead + j > rows.count ? rows.count : t + kAhead + j],
-                     head_size * sizeof(typename T::raw));
-      }
-    }
-    for (int j = 0; j < 4; ++j) prefetch_row(rows.value[t + j], value_head_size * sizeof(typename T::raw));
+#ifndef NOPF
+    const int ahead = t + kAhead < rows.count ? t + kAhead : rows.count;
+    for (int64_t i = 0; i < key_bytes; i += 64)
+      for (int j = 0; j < 4; ++j) __builtin_prefetch((const char*)rows.key[ahead + j] + i);
+    for (int64_t i = 0; i < value_bytes; i += 64)
+      for (int j = 0; j < 4; ++j) __builtin_prefetch((const char*)rows.value[t + j] + i);
+#endif
     vf sums[G][4] = {};
     for (int d = 0; d < whole; d += kLanes) {
-      vf k0 = T::load8(key[0] + d), k1 = T::load8(key[1] + d), k2 = T::load8(key[2] + d), k3 = T::load8(key[3] + d);
-      for (int g = 0; g < G; ++g) {
-        vf q = load(query + g * query_row + d);
-        sums[g][0] += q * k0;
-        sums[g][1] += q * k1;
-        sums[g][2] += q * k2;
-        sums[g][3] += q * k3;
+      vf q[G];
+      for (int g = 0; g < G; ++g) q[g] = load(query + g * query_row + d);
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const vf k = T::load8(key[j] + d);
+        for (int g = 0; g < G; ++g) sums[g][j] += q[g] * k;
       }
     }
-    if (rest) {
+    if (kRest) {
+#pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
-        vf k = load_part<T>(key[j] + whole, rest);
+        const vf k = load_part<T>(key[j] + whole, rest);
         for (int g = 0; g < G; ++g) sums[g][j] += load(query + g * query_row + whole) * k;
       }
     }
@@ -114,14 +111,12 @@ GB_INLINE void weigh_columns(const float* weights, const SplitRows<T>& rows, int
                              int64_t sums_row) {
   vf acc[G][C] = {};
   for (int t = 0; t < rows.count; ++t) {
-    vf v[C];
+    vf w[G];
+    for (int g = 0; g < G; ++g) w[g] = splat(weights[g * kSplit + t]);
     for (int c = 0; c < C; ++c) {
       const typename T::raw* p = rows.value[t] + first + c * kLanes;
-      v[c] = part ? load_part<T>(p, part) : T::load8(p);
-    }
-    for (int g = 0; g < G; ++g) {
-      vf w = splat(weights[g * kSplit + t]);
-      for (int c = 0; c < C; ++c) acc[g][c] += w * v[c];
+      const vf v = part ? load_part<T>(p, part) : T::load8(p);
+      for (int g = 0; g < G; ++g) acc[g][c] += w[g] * v;
     }
   }
   for (int g = 0; g < G; ++g)
@@ -156,6 +151,18 @@ __attribute__((noinline)) inline void fold(Running* state, float* sums, Running 
     store(sums + d, load(sums + d) * splat(before) + load(split_sums + d) * splat(now));
 }
 
+template <class T, int G>
+GB_INLINE void attend_heads(const float* query, int64_t query_row, const SplitRows<T>& rows, int head_size,
+                            int value_head_size, float* scores, Running* running, float* sums, int64_t sums_row) {
+  if (head_size % kLanes) {
+    split_scores<T, G, true>(query, query_row, rows, head_size, value_head_size, scores);
+  } else {
+    split_scores<T, G, false>(query, query_row, rows, head_size, value_head_size, scores);
+  }
+  for (int g = 0; g < G; ++g) split_softmax(scores + g * kSplit, rows.count, &running[g].top, &running[g].total);
+  weigh_values<T, G>(scores, rows, value_head_size, sums, sums_row);
+}
+
 template <class T>
 void attend_split(const float* query, int64_t query_row, int group, const SplitRows<T>& rows, int head_size,
                   int value_head_size, float* scores, Running* running, float* sums, int64_t sums_row) {
@@ -165,14 +172,9 @@ void attend_split(const float* query, int64_t query_row, int group, const SplitR
     const int step = left >= 5 || left == 3 ? kGroupStep : left >= 2 ? 2 : 1;
     const float* q = query + g * query_row;
     float* s = sums + g * sums_row;
-    if (step == 3) split_scores<T, 3>(q, query_row, rows, head_size, value_head_size, scores);
-    if (step == 2) split_scores<T, 2>(q, query_row, rows, head_size, value_head_size, scores);
-    if (step == 1) split_scores<T, 1>(q, query_row, rows, head_size, value_head_size, scores);
-    for (int i = 0; i < step; ++i)
-      split_softmax(scores + i * kSplit, rows.count, &running[g + i].top, &running[g + i].total);
-    if (step == 3) weigh_values<T, 3>(scores, rows, value_head_size, s, sums_row);
-    if (step == 2) weigh_values<T, 2>(scores, rows, value_head_size, s, sums_row);
-    if (step == 1) weigh_values<T, 1>(scores, rows, value_head_size, s, sums_row);
+    if (step == 3) attend_heads<T, 3>(q, query_row, rows, head_size, value_head_size, scores, running + g, s, sums_row);
+    if (step == 2) attend_heads<T, 2>(q, query_row, rows, head_size, value_head_size, scores, running + g, s, sums_row);
+    if (step == 1) attend_heads<T, 1>(q, query_row, rows, head_size, value_head_size, scores, running + g, s, sums_row);
     g += step;
   }
 }
