@@ -126,6 +126,9 @@ class AttentionImpl(ABC, Generic[M]):
         kv_cache: Tensor,
         attn_metadata: M,
     ) -> Tensor:
-        """`forward` on ``query`` and ``key`` rotated by ``rotary``; override it to fuse the two."""
+        """`forward` on ``query`` and ``key`` rotated by ``rotary``; override it to fuse the two.
+
+        An override may rotate ``query`` in place.
+        """
         query, key = apply_rotary(query, rotary), apply_rotary(key, rotary)
         return self.forward(query, key, value, kv_cache=kv_cache, attn_metadata=attn_metadata)

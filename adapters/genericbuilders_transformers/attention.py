@@ -1,4 +1,4 @@
-"""The attention and mask functions that transformers calls in place of its own."""
+"""The attention function that transformers calls in place of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface
 
 from genericbuilders.adapter import AttentionLayer
 from genericbuilders.backends.flash_attn import FlashAttentionMetadata
@@ -36,9 +36,11 @@ class LayerCalls:
 
 
 def register_attention() -> None:
-    """Make the name `ATTENTION_NAME` known to transformers; again does no harm."""
+    """Make the name `ATTENTION_NAME` known to transformers; again does no harm.
+
+    No mask function is registered: transformers then makes no mask at all, and what a token sees is in the metadata.
+    """
     AttentionInterface.register(ATTENTION_NAME, _paged_attention)
-    AttentionMaskInterface.register(ATTENTION_NAME, _no_mask)
 
 
 def _paged_attention(
@@ -74,7 +76,3 @@ def _paged_attention(
         attn_metadata=context.step[layer],
     )
     return out[None], None
-
-
-def _no_mask(**kwargs: object) -> None:
-    return None

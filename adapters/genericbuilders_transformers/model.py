@@ -16,13 +16,13 @@ from genericbuilders.config import AttentionLayerConfig
 from genericbuilders.model import ForwardContext, LoadedModel, LoadError, LoadOptions, Model, PlacedLayer
 from genericbuilders.specs import FullAttentionSpec
 from genericbuilders_transformers.attention import ATTENTION_NAME, LayerCalls, register_attention
-#from genericbuilders_transformers.fuse import fuse_layers
-#from genericbuilders_transformers.tokenizer import HFTokenizer
+from genericbuilders_transformers.fuse import fuse_layers
+from genericbuilders_transformers.tokenizer import HFTokenizer
 
 __all__ = ["TransformersModel", "load_transformers_model"]
 
 # These scale rotations by the longest sequence of the batch, so that one request would change another.
-BATCH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+BATCH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 
 class TransformersModel(Model):
@@ -61,12 +61,10 @@ class TransformersModel(Model):
             block_size=block_size, num_kv_heads=heads.num_kv_heads, head_size=heads.head_size, dtype=hf.dtype
         )
         self.layers = [PlacedLayer(layer, spec) for layer in self.attention_layers]
-        self.num_fused_layers = 0
+        self.num_fused_layers = fuse_layers(hf, heads) if fuse else 0
 
     @override
-    def forward(
-        self, input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor
-    ) -> Tensor:
+    def forward(self, input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor) -> Tensor:
         out = self.hf(
             input_ids=input_ids[None],
             position_ids=positions[None],
@@ -113,7 +111,7 @@ def check_supported(config: PretrainedConfig) -> None:
             "only models without a window can be run"
         )
     rope_type = _rope_type(config)
-    if rope_type in BATCH_DEPENDENT_ROPE:
+    if any(kind in rope_type for kind in BATCH_DEPENDENT_ROPE):
         raise LoadError(
             f"its rotary embedding is of type {rope_type!r}, which depends on the longest sequence in the batch; "
             "requests would change each other's tokens"
@@ -127,10 +125,9 @@ def attention_heads(config: PretrainedConfig) -> AttentionLayerConfig:
 
 
 def _eos_token_ids(hf: PreTrainedModel) -> frozenset[int]:
-    found = hf.generation_config.eos_token_id if hf.generation_config is not None else hf.config.eos_token_id
-    if found is None:
-        return frozenset()
-    return frozenset([found] if isinstance(found, int) else found)
+    """What the model's settings and its settings for generation name together."""
+    named = [hf.config.eos_token_id, hf.generation_config.eos_token_id if hf.generation_config else None]
+    return frozenset(token for ids in named if ids is not None for token in ([ids] if isinstance(ids, int) else ids))
 
 
 def _rope_type(config: PretrainedConfig) -> str:

@@ -13,7 +13,7 @@ from genericbuilders.adapter import BackendAdapter
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads
 from genericbuilders.kernels.layout import split_kv
-from genericbuilders.kernels import portable
+from genericbuilders.kernels.select import AttentionKernels, select_kernels
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.rotary import Rotary
 from genericbuilders.specs import FullAttentionSpec
@@ -120,27 +120,57 @@ class FlashAttentionImpl(AttentionImpl[FlashAttentionMetadata]):
 
     def __init__(self, layer: AttentionLayerConfig) -> None:
         super().__init__(layer)
-        self._scale = layer.scale
-        self._causal = layer.causal
-        self._layout = layer.kv_cache_layout
+        self._kernels: AttentionKernels | None = None
 
     @override
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: FlashAttentionMetadata
     ) -> Tensor:
-        key_cache, value_cache = split_kv(kv_cache, self._layout)
-        portable.write_kv_cache(key, value, key_cache, value_cache, attn_metadata.slot_mapping)
-        return portable.paged_attention(
+        kernels = self._kernels or self._select(kv_cache)
+        key_cache, value_cache = split_kv(kv_cache, self.layer.kv_cache_layout)
+        kernels.write_kv_cache(key, value, key_cache, value_cache, attn_metadata.slot_mapping)
+        return self._attend(kernels, query, key_cache, value_cache, attn_metadata)
+
+    @override
+    def forward_rotary(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        rotary: Rotary,
+        kv_cache: Tensor,
+        attn_metadata: FlashAttentionMetadata,
+    ) -> Tensor:
+        kernels = self._kernels or self._select(kv_cache)
+        key_cache, value_cache = split_kv(kv_cache, self.layer.kv_cache_layout)
+        query = kernels.rope_and_cache(
+            query, key, value, rotary.cos, rotary.sin, key_cache, value_cache, attn_metadata.slot_mapping
+        )
+        return self._attend(kernels, query, key_cache, value_cache, attn_metadata)
+
+    def _select(self, kv_cache: Tensor) -> AttentionKernels:
+        self._kernels = select_kernels(kv_cache.device, kv_cache.dtype)
+        return self._kernels
+
+    def _attend(
+        self,
+        kernels: AttentionKernels,
+        query: Tensor,
+        key_cache: Tensor,
+        value_cache: Tensor,
+        metadata: FlashAttentionMetadata,
+    ) -> Tensor:
+        return kernels.paged_attention(
             query,
             key_cache,
             value_cache,
-            query_start_loc=attn_metadata.query_start_loc,
-            seq_lens=attn_metadata.seq_lens,
-            block_table=attn_metadata.block_table,
-            scale=self._scale,
-            causal=self._causal and attn_metadata.causal,
-            max_query_len=attn_metadata.max_query_len,
-            max_seq_len=attn_metadata.max_seq_len,
+            query_start_loc=metadata.query_start_loc,
+            seq_lens=metadata.seq_lens,
+            block_table=metadata.block_table,
+            scale=self.layer.scale,
+            causal=self.layer.causal and metadata.causal,
+            max_query_len=metadata.max_query_len,
+            max_seq_len=metadata.max_seq_len,
         )
 
 

@@ -12,7 +12,7 @@ from genericbuilders.engine.request import Completion, FinishReason, Request, Re
 from genericbuilders.engine.runner import ModelRunner
 from genericbuilders.engine.sampler import Sampler
 from genericbuilders.engine.scheduler import ScheduledRow, Scheduler
-from genericbuilders.model import LoadedModel, Tokenizer
+from genericbuilders.model import Tokenizer
 
 __all__ = ["Engine"]
 
@@ -44,10 +44,11 @@ class Engine:
             RequestError: it cannot be served; nothing is queued.
         """
         token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        outside = [token for token in token_ids if not 0 <= token < self.runner.model.vocab_size]
+        vocab_size = self.runner.model.vocab_size
+        outside = [token for token in token_ids if not 0 <= token < vocab_size]
         if outside:
             raise RequestError(
-                f"request {request_id!r} has token ids {outside[:5]}, outside of the model's {self.runner.model.vocab_size}"
+                f"request {request_id!r} has token ids {outside[:5]}; the model knows 0 to {vocab_size - 1}"
             )
         self.scheduler.add(Request(request_id, token_ids, params))
         self._outputs[request_id] = _Output(IncrementalDetokenizer(self.tokenizer, params.stop))
@@ -66,7 +67,7 @@ class Engine:
         while self.has_unfinished():
             yield from self.step()
 
-    def generate(self, prompts: Sequence[str] | Sequence[Sequence[int]], params: SamplingParams) -> list[Completion]:
+    def generate(self, prompts: Sequence[str | Sequence[int]], params: SamplingParams) -> list[Completion]:
         """Serve ``prompts`` together; completions come in their order.
 
         Raises:
@@ -88,8 +89,12 @@ class Engine:
         output = self.scheduler.schedule()
         for victim in output.preempted:
             self.runner.release(victim.request_id)
-        self.stats.num_preemptions += len(output.preempted)
         self.stats.num_steps += 1
+        self.stats.num_preemptions += len(output.preempted)
+        for request in output.admitted:
+            if request.num_preemptions == 0:
+                self.stats.num_prompt_tokens += request.num_prompt_tokens
+                self.stats.num_cached_tokens += request.num_computed_tokens
         return self._run(output.rows) if output.rows else []
 
     def _run(self, rows: Sequence[ScheduledRow]) -> list[TokenEvent]:
@@ -107,7 +112,6 @@ class Engine:
             return [event for row in rows for event in self._run((row,))]
         events: list[TokenEvent] = []
         for row in rows:
-            self.stats.num_prompt_tokens += row.num_tokens if row.request.num_output_tokens == 0 else 0
             self.scheduler.advance(row)
         for row, token in zip(sampled, tokens, strict=True):
             if token is None:

@@ -74,6 +74,6 @@ class TokenTable:
             Token ids, positions and slots of the tokens, all ``[num_tokens]``.
         """
         ends = np.cumsum(counts)
-        positions = np.arange(ends[-1]) - np.repeat(ends - counts - starts, counts)
+        positions = np.arange(int(ends[-1]), dtype=np.int64) - np.repeat(ends - counts - starts, counts)
         slot_of_token = np.repeat(slots, counts)
         return self.token_ids[slot_of_token, positions], positions, slot_of_token

@@ -34,10 +34,17 @@ class ScheduledRow:
 
 @dataclass(frozen=True)
 class SchedulerOutput:
-    """One step's batch: rows of one token first, then longer ones; and who lost their blocks for it."""
+    """One step's batch.
+
+    Attributes:
+        rows: rows of one token first, then longer ones.
+        preempted: requests that lost their blocks for it.
+        admitted: requests that start with it; their computed tokens were found in the cache.
+    """
 
     rows: tuple[ScheduledRow, ...]
     preempted: tuple[Request, ...]
+    admitted: tuple[Request, ...]
 
 
 class Scheduler:
@@ -70,17 +77,17 @@ class Scheduler:
         limit = self.config.max_model_len
         if request.num_prompt_tokens >= limit:
             raise RequestError(
-                f"request {request.request_id!r} has a prompt of {request.num_prompt_tokens} tokens; the model's context "
-                f"is {limit} tokens and one must be left for the output, so shorten it to {limit - 1}"
+                f"request {request.request_id!r} has a prompt of {request.num_prompt_tokens} tokens; the model's "
+                f"context is {limit} tokens and one must be left for the output, so shorten it to {limit - 1}"
             )
         # The last token of an output is never fed, so it needs no slot.
         longest = min(request.num_prompt_tokens + request.params.max_tokens, limit) - 1
         for need in self.coordinator.blocks_needed(longest):
             if need.needed > need.available:
                 raise RequestError(
-                    f"request {request.request_id!r} may grow to {longest} tokens in the cache, which needs {need.needed} blocks "
-                    f"of {need.block_size} tokens; the pool has {need.available}. Ask for more blocks (--num-blocks), "
-                    "or for fewer tokens (--max-tokens)"
+                    f"request {request.request_id!r} may grow to {longest} tokens in the cache, which needs "
+                    f"{need.needed} blocks of {need.block_size} tokens; the pool has {need.available} beside the null "
+                    "block. Ask for more blocks (--num-blocks) or for fewer tokens (--max-tokens)"
                 )
         self._known[request.request_id] = request
         self.waiting.append(request)
@@ -90,14 +97,16 @@ class Scheduler:
         budget = self.config.max_num_batched_tokens
         rows: dict[str, ScheduledRow] = {}
         preempted: list[Request] = []
+        admitted: list[Request] = []
         index = 0
         while index < len(self.running) and budget > 0:
             request = self.running[index]
             count = min(request.num_uncomputed_tokens, budget)
             while not self.coordinator.grow(request.request_id, request.num_computed_tokens + count):
-                victim = self.running.pop()
-                budget += self._preempt(victim, rows)
+                victim = self.preempt_last()
                 preempted.append(victim)
+                taken = rows.pop(victim.request_id, None)
+                budget += taken.num_tokens if taken else 0
                 if victim is request:
                     break
             else:
@@ -111,11 +120,21 @@ class Scheduler:
                 break
             count = min(len(request.token_ids) - hit, budget)
             request.num_computed_tokens = hit
+            admitted.append(request)
             self.running.append(self.waiting.popleft())
             rows[request.request_id] = _row(request, count)
             budget -= count
         ordered = sorted(rows.values(), key=lambda row: row.num_tokens > 1)
-        return SchedulerOutput(tuple(ordered), tuple(preempted))
+        return SchedulerOutput(tuple(ordered), tuple(preempted), tuple(admitted))
+
+    def preempt_last(self) -> Request:
+        """Take the blocks of the request that came last; it waits in front and is computed anew."""
+        victim = self.running.pop()
+        self.coordinator.free(victim.request_id)
+        victim.num_computed_tokens = 0
+        victim.num_preemptions += 1
+        self.waiting.appendleft(victim)
+        return victim
 
     def advance(self, row: ScheduledRow) -> None:
         """Note that a row's tokens are in the cache, and let later requests share its full blocks."""
@@ -133,14 +152,6 @@ class Scheduler:
         else:
             self.waiting.remove(request)
         return request
-
-    def _preempt(self, victim: Request, rows: dict[str, ScheduledRow]) -> int:
-        self.coordinator.free(victim.request_id)
-        victim.num_computed_tokens = 0
-        victim.num_preemptions += 1
-        self.waiting.appendleft(victim)
-        taken = rows.pop(victim.request_id, None)
-        return 0 if taken is None else taken.num_tokens
 
 
 def _row(request: Request, count: int) -> ScheduledRow:

@@ -66,8 +66,8 @@ def load_model(path: Path, loaders: Sequence[ModelLoader], options: LoadOptions)
             return loader.load(path, options)
     served = sorted({name for loader in loaders for name in loader.architectures()})
     raise LoadError(
-        f"{path} holds a model of architecture {', '.join(architectures) or '(config.json names none)'}, which no adapter "
-        f"serves; served are: {', '.join(served) or 'none, since no model loader is installed'}"
+        f"{path} holds a model of architecture {', '.join(architectures) or '(config.json names none)'}, which no "
+        f"adapter serves; served are: {', '.join(served) or 'none, since no model loader is installed'}"
     )
 
 
