@@ -1,0 +1,233 @@
+"""The full-attention back end: what it builds, what it refuses, and that it attends as the reference does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_type
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from genericbuilders.adapter import BindError, BoundGroup
+from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
+from genericbuilders.builder import AttentionCGSupport
+from genericbuilders.cache import allocate_kv_caches
+from genericbuilders.config import AttentionLayerConfig, EngineConfig, KVCacheLayout
+from genericbuilders.kernels import reference
+from genericbuilders.kernels.layout import split_kv
+from genericbuilders.metadata import CommonAttentionMetadata
+from genericbuilders.rotary import Rotary, apply_rotary
+from genericbuilders.specs import FullAttentionSpec, KVQuantMode, MambaSpec, MLAAttentionSpec
+
+HEADS = AttentionLayerConfig(num_heads=6, num_kv_heads=2, head_size=16, scale=0.25)
+CONFIG = EngineConfig(max_model_len=256, layers={"l0": HEADS, "l1": HEADS})
+CPU = torch.device("cpu")
+
+
+def make_spec(block_size: int = 4, dtype: torch.dtype = torch.float32) -> FullAttentionSpec:
+    return FullAttentionSpec(block_size=block_size, num_kv_heads=2, head_size=16, dtype=dtype)
+
+
+def make_batch(query_lens: list[int], context_lens: list[int], block_size: int) -> CommonAttentionMetadata:
+    """Rows whose blocks are handed out one behind the other, from block 1 on."""
+    starts, lengths = [0], [new + old for new, old in zip(query_lens, context_lens, strict=True)]
+    columns = max(-(-length // block_size) for length in lengths)
+    table = torch.zeros(len(lengths), max(columns, 1), dtype=torch.int32)
+    slots: list[int] = []
+    block = 1
+    for row, (new, length) in enumerate(zip(query_lens, lengths, strict=True)):
+        starts.append(starts[-1] + new)
+        count = -(-length // block_size)
+        table[row, :count] = torch.arange(block, block + count, dtype=torch.int32)
+        slots += [
+            int(table[row, place // block_size]) * block_size + place % block_size
+            for place in range(length - new, length)
+        ]
+        block += count
+    query_start_loc, seq_lens = torch.tensor(starts, dtype=torch.int32), torch.tensor(lengths, dtype=torch.int32)
+    return CommonAttentionMetadata(
+        query_start_loc=query_start_loc,
+        query_start_loc_cpu=query_start_loc,
+        seq_lens=seq_lens,
+        seq_lens_cpu=seq_lens,
+        num_computed_tokens_cpu=torch.tensor(context_lens, dtype=torch.int32),
+        num_reqs=len(lengths),
+        num_actual_tokens=starts[-1],
+        max_query_len=max(query_lens),
+        max_seq_len=max(lengths),
+        block_table_tensor=table,
+        slot_mapping=torch.tensor(slots, dtype=torch.int64),
+    )
+
+
+def bind(spec: FullAttentionSpec) -> BoundGroup[FlashAttentionMetadata, FullAttentionSpec]:
+    return FLASH_ATTN.bind(spec, [FLASH_ATTN.layer("l0", HEADS)], CONFIG, CPU)
+
+
+def inputs(num_tokens: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    query = torch.randn(num_tokens, 6, 16, generator=generator)
+    key, value = torch.randn(2, num_tokens, 2, 16, generator=generator).unbind()
+    return query, key, value
+
+
+def test_the_types_are_kept() -> None:
+    group = bind(make_spec())
+    assert_type(group.builder.build(0, make_batch([1], [0], 4)), FlashAttentionMetadata)
+    assert_type(group.spec, FullAttentionSpec)
+
+
+def test_the_batch_is_passed_on() -> None:
+    common = make_batch([1, 5], [3, 0], 4)
+    metadata = bind(make_spec()).builder.build(0, common)
+    assert metadata.query_start_loc is common.query_start_loc
+    assert metadata.block_table is common.block_table_tensor
+    assert (metadata.num_actual_tokens, metadata.max_query_len, metadata.max_seq_len) == (6, 5, 5)
+    moved = bind(make_spec()).update_block_table(metadata, common.block_table_tensor + 9, common.slot_mapping + 36)
+    assert torch.equal(moved.block_table, common.block_table_tensor + 9)
+    assert moved.seq_lens is metadata.seq_lens
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20)), min_size=1, max_size=5),
+    block_size=st.sampled_from([1, 4, 7, 16]),
+    causal=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_it_attends_as_the_reference_in_float64_does(
+    rows: list[tuple[int, int]], block_size: int, causal: bool, seed: int
+) -> None:
+    common = make_batch([new for new, _ in rows], [old for _, old in rows], block_size)
+    group = bind(make_spec(block_size))
+    num_blocks = 1 + int(common.block_table_tensor.max())
+    generator = torch.Generator().manual_seed(seed)
+    cache = torch.randn(group.kv_cache_shape(num_blocks), generator=generator)
+    keys, values = (part.double() for part in split_kv(cache, KVCacheLayout.BLOCK_FIRST))
+    query, key, value = inputs(common.num_actual_tokens, seed)
+
+    metadata = group.builder.build(0, replace(common, causal=causal))
+    got = group.layers[0].impl.forward(query, key, value, kv_cache=cache, attn_metadata=metadata)
+
+    reference.write_kv_cache(key.double(), value.double(), keys, values, common.slot_mapping)
+    expected = reference.paged_attention(
+        query.double(),
+        keys,
+        values,
+        query_start_loc=common.query_start_loc,
+        seq_lens=common.seq_lens,
+        block_table=common.block_table_tensor,
+        scale=HEADS.scale,
+        causal=causal,
+    )
+    torch.testing.assert_close(got.double(), expected, atol=2e-6, rtol=2e-5)
+
+
+def test_rotation_on_the_way_equals_rotation_before() -> None:
+    common = make_batch([3, 1], [2, 8], 4)
+    group, layer = bind(make_spec()), FLASH_ATTN.layer("l0", HEADS)
+    query, key, value = inputs(4, 1)
+    angle = torch.randn(4, 8, generator=torch.Generator().manual_seed(2))
+    rotary = Rotary(torch.cat((angle.cos(), angle.cos()), -1), torch.cat((angle.sin(), angle.sin()), -1))
+    metadata = group.builder.build(0, common)
+    first, second = torch.zeros(group.kv_cache_shape(8)), torch.zeros(group.kv_cache_shape(8))
+    before = layer.impl.forward(
+        apply_rotary(query, rotary), apply_rotary(key, rotary), value, kv_cache=first, attn_metadata=metadata
+    )
+    fused = layer.impl.forward_rotary(query, key, value, rotary=rotary, kv_cache=second, attn_metadata=metadata)
+    torch.testing.assert_close(fused, before, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(second, first, atol=1e-6, rtol=1e-5)
+
+
+def test_rows_added_by_padding_are_neutral() -> None:
+    common = make_batch([3, 3, 3, 3], [5, 0, 2, 9], 4)
+    group, layer = bind(make_spec()), FLASH_ATTN.layer("l0", HEADS)
+    query, key, value = inputs(18, 3)
+    stale = torch.full((6, common.block_table_tensor.shape[1]), 77, dtype=torch.int32)
+    stale[:4] = common.block_table_tensor
+    padded = replace(
+        common,
+        num_reqs=6,
+        query_start_loc=torch.tensor([0, 3, 6, 9, 12, 12, 12], dtype=torch.int32),
+        seq_lens=torch.cat((common.seq_lens, torch.zeros(2, dtype=torch.int32))),
+        block_table_tensor=stale,
+        slot_mapping=torch.cat((common.slot_mapping, torch.full((6,), -1))),
+    )
+    plain_cache, padded_cache = torch.zeros(group.kv_cache_shape(16)), torch.zeros(group.kv_cache_shape(16))
+    plain = layer.impl.forward(
+        query[:12], key[:12], value[:12], kv_cache=plain_cache, attn_metadata=group.builder.build(0, common)
+    )
+    out = layer.impl.forward(query, key, value, kv_cache=padded_cache, attn_metadata=group.builder.build(0, padded))
+    assert torch.equal(out[:12], plain)
+    assert not out[12:].any()
+    assert torch.equal(padded_cache, plain_cache)
+
+
+def test_case_24_each_layer_of_a_group_reads_its_own_layout() -> None:
+    other = replace(HEADS, kv_cache_layout=KVCacheLayout.KV_FIRST)
+    layers = [FLASH_ATTN.layer("l0", HEADS), FLASH_ATTN.layer("l1", other)]
+    group = FLASH_ATTN.bind(make_spec(), layers, CONFIG, CPU)
+    # With two blocks, both shapes are the same: nothing but the layer's own word tells them apart.
+    caches = allocate_kv_caches([group], 2, CPU)
+    assert caches[layers[0]].shape == caches[layers[1]].shape == (2, 2, 2, 4, 16)
+    query, key, value = inputs(4, 5)
+    metadata = group.builder.build(0, make_batch([4], [0], 4))
+    outs = [layer.impl.forward(query, key, value, kv_cache=caches[layer], attn_metadata=metadata) for layer in layers]
+    assert torch.equal(outs[0], outs[1])
+    assert torch.equal(caches[layers[0]][1, 0], key.transpose(0, 1))
+    assert torch.equal(caches[layers[1]][0, 1], key.transpose(0, 1))
+
+
+def test_support_is_for_uniform_batches() -> None:
+    assert bind(make_spec()).cudagraph_support() is AttentionCGSupport.UNIFORM_BATCH
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        replace(make_spec(), sliding_window=8),
+        replace(make_spec(), attention_chunk_size=8),
+        replace(make_spec(), kv_quant_mode=KVQuantMode.FP8_PER_TENSOR),
+        replace(make_spec(), head_size_v=8),
+        MLAAttentionSpec(block_size=4, num_kv_heads=2, head_size=16, dtype=torch.float32),
+    ],
+    ids=lambda spec: type(spec).__name__,
+)
+def test_what_it_would_compute_wrongly_is_refused(spec: FullAttentionSpec) -> None:
+    with pytest.raises(ValueError, match=r"layers \['l0'\] have .*flash_attn serves full attention"):
+        bind(spec)
+
+
+def test_case_21_layers_with_other_heads_than_the_cache_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"layer 'l0' has 2 key-value heads of size 16.*made for 8 of size 16"):
+        bind(replace(make_spec(), num_kv_heads=8))
+
+
+def test_case_21_draft_and_target_each_use_their_own_heads() -> None:
+    target = AttentionLayerConfig(num_heads=64, num_kv_heads=8, head_size=16, scale=0.25)
+    draft = AttentionLayerConfig(num_heads=8, num_kv_heads=2, head_size=16, scale=0.25)
+    config = EngineConfig(max_model_len=64, layers={"target": target, "draft": draft})
+    for name, heads in config.layers.items():
+        layer = FLASH_ATTN.layer(name, heads)
+        spec = replace(make_spec(), num_kv_heads=heads.num_kv_heads)
+        group = FLASH_ATTN.bind(spec, [layer], config, CPU)
+        ratio = heads.num_heads // heads.num_kv_heads
+        assert ratio == {"target": 8, "draft": 4}[name]
+        value = torch.randn(1, heads.num_kv_heads, 16)
+        out = layer.impl.forward(
+            torch.randn(1, heads.num_heads, 16),
+            torch.randn(1, heads.num_kv_heads, 16),
+            value,
+            kv_cache=torch.zeros(group.kv_cache_shape(2)),
+            attn_metadata=group.builder.build(0, make_batch([1], [0], 4)),
+        )
+        # One token attends to itself only, so each query head returns its own key-value head's value.
+        torch.testing.assert_close(out, value.repeat_interleave(ratio, dim=1))
+
+
+def test_a_state_spec_is_refused() -> None:
+    state = MambaSpec(block_size=4, shapes=((2, 3),), dtypes=(torch.float32,))
+    with pytest.raises(BindError, match=r"takes FullAttentionSpec, but layers \['l0'\] have a MambaSpec"):
+        FLASH_ATTN.bind(state, [FLASH_ATTN.layer("l0", HEADS)], CONFIG, CPU)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - a state spec
