@@ -193,8 +193,9 @@ int64_t attend(const AttentionArgs& a) {
     const int64_t needed = TileScratch::floats(plan.tile_rows, a.cache.head_size, a.cache.value_head_size);
     floats = needed > floats ? needed : floats;
   }
-  const int64_t steps = num_pieces / (threads * 8);
-  const int chunk = steps > 1 ? (int)(steps < 64 ? steps : 64) : 1;
+  // A row's heads stay together where there are enough rows: one head's work brings in the next head's keys.
+  const int64_t heads = a.cache.num_kv_heads;
+  const int chunk = num_pieces >= heads * threads * 4 ? (int)heads : 1;
   std::atomic<int64_t> fault{0};
 #pragma omp parallel num_threads(threads) if (plan.work > kWorthThreads)
   {

@@ -19,6 +19,8 @@ struct SplitRows {
   const typename T::raw* key[kSplit + 4];
   const typename T::raw* value[kSplit + 4];
   int count;
+  int64_t next;  // bytes from a key to that of the head which the same thread takes next, 0 for none
+  bool fetched;  // whether the head before this one has already asked for these keys
 
   // False when a block is outside the pool.
   bool find(const Cache& cache, const int32_t* table, int64_t head, int64_t first, int64_t last) {
@@ -26,6 +28,9 @@ struct SplitRows {
     const auto* values = (const typename T::raw*)cache.value + head * cache.value_head;
     int64_t column = first / cache.block_size, offset = first % cache.block_size;
     count = (int)(last - first);
+    const bool alone = !first && last < kSplit;  // the row's only split
+    next = alone && head + 1 < cache.num_kv_heads ? cache.key_head * (int64_t)sizeof(typename T::raw) : 0;
+    fetched = alone && head > 0;
     for (int i = 0; i < count;) {
       const int64_t block = table[column++];
       if (block < 0 || block >= cache.num_blocks) return false;
@@ -48,7 +53,7 @@ struct SplitRows {
 };
 
 // How far ahead of their use keys are fetched; the block after this one lies anywhere.
-constexpr int kAhead = 12;  // tokens
+constexpr int kAhead = 16;  // tokens
 
 // scores[g][t] = query[g] . key[t]; queries are padded with zeros to whole vectors and already scaled.
 template <class T, int G, bool kRest>
@@ -58,13 +63,13 @@ __attribute__((noinline)) void split_scores(const float* query, int64_t query_ro
   const int64_t key_bytes = head_size * sizeof(typename T::raw), value_bytes = value_head_size * sizeof(typename T::raw);
   for (int t = 0; t < rows.count; t += 4) {
     const typename T::raw* const* key = rows.key + t;
-#ifndef NOPF
-    const int ahead = t + kAhead < rows.count ? t + kAhead : rows.count;
-    for (int64_t i = 0; i < key_bytes; i += 64)
-      for (int j = 0; j < 4; ++j) __builtin_prefetch((const char*)rows.key[ahead + j] + i);
-    for (int64_t i = 0; i < value_bytes; i += 64)
-      for (int j = 0; j < 4; ++j) __builtin_prefetch((const char*)rows.value[t + j] + i);
-#endif
+    if (!rows.fetched) {
+      const int ahead = t + kAhead < rows.count ? t + kAhead : rows.count;
+      for (int j = 0; j < 4; ++j)
+        for (int64_t i = 0; i < key_bytes; i += 64) __builtin_prefetch((const char*)rows.key[ahead + j] + i);
+    }
+    for (int j = 0; j < 4; ++j)
+      for (int64_t i = 0; i < value_bytes; i += 64) __builtin_prefetch((const char*)rows.value[t + j] + i);
     vf sums[G][4] = {};
     for (int d = 0; d < whole; d += kLanes) {
       vf q[G];
@@ -106,11 +111,13 @@ GB_INLINE void split_softmax(float* scores, int count, float* top, float* total)
   *total = sum(sums);
 }
 
-template <class T, int G, int C>
+template <class T, int G, int C, bool kFetch = false>
 GB_INLINE void weigh_columns(const float* weights, const SplitRows<T>& rows, int first, int part, float* sums,
-                             int64_t sums_row) {
+                             int64_t sums_row, int64_t key_bytes = 0) {
   vf acc[G][C] = {};
   for (int t = 0; t < rows.count; ++t) {
+    if (kFetch)
+      for (int64_t i = 0; i < key_bytes; i += 64) __builtin_prefetch((const char*)rows.key[t] + rows.next + i);
     vf w[G];
     for (int g = 0; g < G; ++g) w[g] = splat(weights[g * kSplit + t]);
     for (int c = 0; c < C; ++c) {
@@ -126,9 +133,14 @@ GB_INLINE void weigh_columns(const float* weights, const SplitRows<T>& rows, int
 // sums[g] = weights[g] @ values
 template <class T, int G>
 __attribute__((noinline)) void weigh_values(const float* weights, const SplitRows<T>& rows, int size, float* sums,
-                                            int64_t sums_row) {
+                                            int64_t sums_row, int64_t key_bytes) {
   constexpr int wide = G == 1 ? 8 : 4;
   int d = 0;
+  // While values are summed the next head's keys can come in.
+  if (rows.next && size >= wide * kLanes) {
+    weigh_columns<T, G, wide, true>(weights, rows, 0, 0, sums, sums_row, key_bytes);
+    d = wide * kLanes;
+  }
   for (; d + wide * kLanes <= size; d += wide * kLanes) weigh_columns<T, G, wide>(weights, rows, d, 0, sums, sums_row);
   for (; d + 2 * kLanes <= size; d += 2 * kLanes) weigh_columns<T, G, 2>(weights, rows, d, 0, sums, sums_row);
   for (; d + kLanes <= size; d += kLanes) weigh_columns<T, G, 1>(weights, rows, d, 0, sums, sums_row);
@@ -160,7 +172,7 @@ GB_INLINE void attend_heads(const float* query, int64_t query_row, const SplitRo
     split_scores<T, G, false>(query, query_row, rows, head_size, value_head_size, scores);
   }
   for (int g = 0; g < G; ++g) split_softmax(scores + g * kSplit, rows.count, &running[g].top, &running[g].total);
-  weigh_values<T, G>(scores, rows, value_head_size, sums, sums_row);
+  weigh_values<T, G>(scores, rows, value_head_size, sums, sums_row, head_size * (int64_t)sizeof(typename T::raw));
 }
 
 template <class T>
