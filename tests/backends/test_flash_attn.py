@@ -18,6 +18,7 @@ from genericbuilders.cache import allocate_kv_caches
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, KVCacheLayout
 from genericbuilders.kernels import reference
 from genericbuilders.kernels.layout import split_kv
+from genericbuilders.kernels.tolerance import compare
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.rotary import Rotary, apply_rotary
 from genericbuilders.specs import FullAttentionSpec, KVQuantMode, MambaSpec, MLAAttentionSpec
@@ -111,9 +112,24 @@ def test_it_attends_as_the_reference_in_float64_does(
     metadata = group.builder.build(0, replace(common, causal=causal))
     got = group.layers[0].impl.forward(query, key, value, kv_cache=cache, attn_metadata=metadata)
 
-    reference.write_kv_cache(key.double(), value.double(), keys, values, common.slot_mapping)
-    expected = reference.paged_attention(
-        query.double(),
+    exact = attend_by_reference(common, query.double(), key.double(), value.double(), keys, values, causal)
+    working = attend_by_reference(common, query, key, value, keys.float(), values.float(), causal)
+    comparison = compare(got, working, exact)
+    assert comparison.passed, comparison
+
+
+def attend_by_reference(
+    common: CommonAttentionMetadata,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    causal: bool,
+) -> Tensor:
+    reference.write_kv_cache(key, value, keys, values, common.slot_mapping)
+    return reference.paged_attention(
+        query,
         keys,
         values,
         query_start_loc=common.query_start_loc,
@@ -122,7 +138,6 @@ def test_it_attends_as_the_reference_in_float64_does(
         scale=HEADS.scale,
         causal=causal,
     )
-    torch.testing.assert_close(got.double(), expected, atol=2e-6, rtol=2e-5)
 
 
 def test_rotation_on_the_way_equals_rotation_before() -> None:

@@ -1,0 +1,91 @@
+"""Hugging Face models through the engine: what is loaded, what is refused, and that fusing changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_models import FAMILIES, SIZES, IdTokenizer, greedy_tokens, tiny_model
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config
+
+from genericbuilders.engine.request import SamplingParams
+from genericbuilders.engine.setup import EngineOptions, build_engine, load_model
+from genericbuilders.model import LoadedModel, LoadError, LoadOptions
+from genericbuilders.plugins import discover
+from genericbuilders_transformers.loader import TransformersLoader
+from genericbuilders_transformers.model import TransformersModel, check_supported
+
+CPU = LoadOptions(torch.device("cpu"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_all_layers_of_the_known_families_are_fused(family: str) -> None:
+    model = TransformersModel(tiny_model(family), block_size=4)
+    assert model.num_fused_layers == len(model.layers) == 2
+    assert TransformersModel(tiny_model(family), block_size=4, fuse=False).num_fused_layers == 0
+
+
+def test_another_activation_is_left_to_transformers() -> None:
+    hf = LlamaForCausalLM(LlamaConfig(**SIZES, hidden_act="gelu")).eval()
+    expected = greedy_tokens(hf, [1, 2, 3], 5)
+    model = TransformersModel(hf, block_size=4)
+    assert model.num_fused_layers == 0
+    engine = build_engine(LoadedModel(model, IdTokenizer()), EngineOptions())
+    assert list(engine.generate([[1, 2, 3]], SamplingParams(max_tokens=5))[0].token_ids) == expected
+
+
+def test_biases_are_kept_by_fusing() -> None:
+    config = LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True)
+    hf = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in hf.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3)
+    expected = greedy_tokens(hf, [1, 2, 3], 6)
+    engine = build_engine(LoadedModel(TransformersModel(hf, block_size=4), IdTokenizer()), EngineOptions())
+    assert list(engine.generate([[1, 2, 3]], SamplingParams(max_tokens=6))[0].token_ids) == expected
+
+
+def test_a_window_is_refused() -> None:
+    with pytest.raises(LoadError, match="window of 32 tokens"):
+        TransformersModel(MistralForCausalLM(MistralConfig(**SIZES, sliding_window=32)), block_size=4)
+    windowed = Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=32, max_window_layers=0)
+    with pytest.raises(LoadError, match="window of 32 tokens"):
+        check_supported(windowed)
+
+
+def test_rotations_that_depend_on_the_batch_are_refused() -> None:
+    config = LlamaConfig(**SIZES, rope_parameters={"rope_theta": 10000.0, "rope_type": "dynamic", "factor": 2.0})
+    with pytest.raises(LoadError, match="'dynamic'"):
+        check_supported(config)
+
+
+def test_the_plug_in_is_found_through_its_entry_point() -> None:
+    found = discover()
+    assert not found.failures
+    assert [loader.name for loader in found.model_loaders] == ["transformers"]
+    assert "LlamaForCausalLM" in found.model_loaders[0].architectures()
+
+
+def test_folders_that_hold_no_model_are_named(tmp_path: Path) -> None:
+    loaders = [TransformersLoader()]
+    with pytest.raises(LoadError, match="no model folder at"):
+        load_model(tmp_path / "absent", loaders, CPU)
+    with pytest.raises(LoadError, match=r"has no config\.json"):
+        load_model(tmp_path, loaders, CPU)
+    config = tmp_path / "config.json"
+    config.write_text("{")
+    with pytest.raises(LoadError, match=r"config\.json cannot be read"):
+        load_model(tmp_path, loaders, CPU)
+    config.write_text(json.dumps({"architectures": ["GPT2LMHeadModel"]}))
+    with pytest.raises(
+        LoadError, match=r"GPT2LMHeadModel, which no adapter serves; served are: LlamaForCausalLM, Mistral"
+    ):
+        load_model(tmp_path, loaders, CPU)
+    config.write_text("[]")
+    with pytest.raises(LoadError, match="names none"):
+        load_model(tmp_path, loaders, CPU)
+    config.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}))
+    with pytest.raises(LoadError, match="cannot be loaded"):
+        load_model(tmp_path, loaders, CPU)
