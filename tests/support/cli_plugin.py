@@ -59,7 +59,7 @@ class TinyModel(Model):
             time.sleep(30)
         if b"&" in seen:
             # One call that Ctrl-C cannot cut short, and that lets other threads run.
-            torch.randn(3000, 3000, dtype=torch.float64).matrix_power(2**62)
+            torch.ones(3000, 3000, dtype=torch.float64).matrix_power(2**62)
         last = input_ids[logits_indices]
         following = torch.where(last == ord("z"), EOS, (last + 1) % self.vocab_size)
         logits = torch.nn.functional.one_hot(following, self.vocab_size).to(self.dtype)

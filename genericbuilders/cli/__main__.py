@@ -1,0 +1,7 @@
+"""``python -m genericbuilders.cli`` is ``genericbuilders``."""
+
+from __future__ import annotations
+
+from genericbuilders.cli import main
+
+main()

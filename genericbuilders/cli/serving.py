@@ -1,0 +1,166 @@
+"""From the options of ``generate`` to an engine. Everything that can be refused is refused before a model is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from genericbuilders.adapter import Adapter
+from genericbuilders.backends import BUILT_IN
+from genericbuilders.cli.errors import UserError, memory_errors, tell
+from genericbuilders.config import EngineConfig
+from genericbuilders.engine.engine import Engine
+from genericbuilders.engine.setup import EngineOptions, build_engine, load_model
+from genericbuilders.model import LoadedModel, LoadError, LoadOptions, Model, ModelLoader
+from genericbuilders.plugins import Discovery, discover
+
+__all__ = ["Plan", "describe_caches", "make_engine", "make_plan", "start"]
+
+BUFFERS_MEND = "lower --num-blocks, --max-num-seqs or --max-num-batched-tokens"
+MODEL_MEND = "use a smaller model, or --dtype bfloat16"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to load and how to serve it, checked as far as it can be without the model."""
+
+    model: Path | None
+    load: LoadOptions
+    engine: EngineOptions
+    loaders: Sequence[ModelLoader]
+    backend: Adapter | None
+
+
+def make_plan(model: Path | None, device: str, dtype: str, options: EngineOptions, backend: str | None) -> Plan:
+    """Check the options and look for adapters.
+
+    Args:
+        model: the model's folder; ``None`` takes the default model.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        dtype: ``auto``, or the name of one of torch's.
+        options: how to serve.
+        backend: the name of the back end that the model's layers must have; ``None`` takes any.
+
+    Raises:
+        UserError: an option is out of its range, or there is no such device.
+        DuplicateAdapterError: two adapters have one name.
+        NoBackendError: there is no back end of that name.
+    """
+    try:
+        # The length comes with the model; all other limits can be checked now.
+        EngineConfig(
+            max_model_len=1,
+            max_num_seqs=options.max_num_seqs,
+            max_num_batched_tokens=options.max_num_batched_tokens,
+            block_size=options.block_size,
+            num_blocks=options.num_blocks,
+        )
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    load = LoadOptions(_device(device), None if dtype == "auto" else _dtype(dtype), options.block_size)
+    found = discover(BUILT_IN)
+    for failure in found.failures:
+        tell(f"entry point {failure.entry_point} was left out: {failure.reason}", "warning", "yellow")
+    return Plan(model, load, options, found.model_loaders, None if backend is None else _backend(backend, found))
+
+
+def start(plan: Plan, progress: Callable[[str], None]) -> Engine:
+    """Load the plan's model, and make the engine that serves it.
+
+    Raises:
+        UserError: the model or its caches do not fit into memory, or its layers have another back end.
+        LoadError: it cannot be loaded.
+        BindError: its layers and their back end do not belong together.
+    """
+    path = plan.model or _default_model(plan.loaders, progress)
+    progress(f"loading {path}")
+    with memory_errors(f"the model {path}", MODEL_MEND):
+        loaded = load_model(path, plan.loaders, plan.load)
+    return make_engine(loaded, plan)
+
+
+def make_engine(loaded: LoadedModel, plan: Plan) -> Engine:
+    """The engine that serves a loaded model; see `start`."""
+    if plan.backend is not None:
+        for placed in loaded.model.layers:
+            if placed.layer.adapter is not plan.backend:
+                raise UserError(
+                    f"--backend {plan.backend.name}: {placed.layer.name!r} runs on {placed.layer.adapter.name!r}, "
+                    "as its loader chose; leave --backend out"
+                )
+    if plan.engine.num_blocks is not None:
+        _check_pool(loaded.model, plan.engine.num_blocks)
+    try:
+        with memory_errors("the caches and buffers", BUFFERS_MEND):
+            return build_engine(loaded, plan.engine)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+
+
+def describe_caches(engine: Engine) -> str:
+    """The blocks of each group's pool, and the memory that all caches take."""
+    runner = engine.runner
+    storages = {layer: cache.untyped_storage().nbytes() for layer, cache in runner.kv_caches.items()}
+    pools: list[str] = []
+    for group in runner.groups:
+        spec = group.kv_cache_spec
+        pools.append(f"{storages[group.layers[0]] // spec.page_size_bytes} blocks of {spec.block_size} tokens")
+    return f"{' + '.join(dict.fromkeys(pools))}, {_size(sum(storages.values()))}"
+
+
+def _device(name: str) -> torch.device:
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        built = torch.version.cuda is not None or torch.version.hip is not None
+        why = "finds no device or no driver" if built else "is built without CUDA"
+        raise UserError(f"--device cuda: this torch ({torch.__version__}) {why}; use --device cpu")
+    return torch.device("cuda" if there and name != "cpu" else "cpu")
+
+
+def _dtype(name: str) -> torch.dtype:
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+
+
+def _backend(name: str, found: Discovery) -> Adapter:
+    adapter = found.registry.by_name(name)
+    reason = adapter.unavailable()
+    if reason is not None:
+        raise UserError(f"--backend {name}: it {reason}")
+    return adapter
+
+
+def _default_model(loaders: Sequence[ModelLoader], progress: Callable[[str], None]) -> Path:
+    for loader in loaders:
+        path = loader.default_model(progress)
+        if path is not None:
+            return path
+    names = ", ".join(loader.name for loader in loaders)
+    why = f"none of the model loaders ({names}) brings a default model" if names else "no model loader is installed"
+    raise LoadError(f"{why}; give --model DIR, or run: pip install 'genericbuilders[transformers,default-model]'")
+
+
+def _check_pool(model: Model, num_blocks: int) -> None:
+    """Refuse a pool that cannot fit, before any part of it is made."""
+    block = sum(placed.kv_cache_spec.page_size_bytes for placed in model.layers)
+    if model.device.type == "cuda":
+        total = torch.cuda.mem_get_info(model.device)[1]
+    else:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if num_blocks * block > total:
+        raise UserError(
+            f"--num-blocks {num_blocks} needs {_size(num_blocks * block)} of cache ({block} bytes a block in all "
+            f"layers together); {model.device} has {_size(total)}, so at most {total // block} blocks"
+        )
+
+
+def _size(num_bytes: int) -> str:
+    value, unit = float(num_bytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.0f} {unit}" if value >= 100 or unit == "B" else f"{value:.1f} {unit}"
