@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -62,16 +62,22 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def start(environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
-    """Run a command in a process of its own."""
+def start(environment: dict[str, str]) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Run a command in a process of its own, which is ended with the test."""
+    started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: str | Path) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "genericbuilders.cli", *map(str, arguments)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        started.append(process)
+        return process
 
-    return run
+    yield run
+    for process in started:
+        process.kill()
+        process.wait()
