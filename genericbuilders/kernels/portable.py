@@ -172,11 +172,11 @@ def _attend(
     blocks = torch.where(in_use, block_table[rows.request, :num_blocks].long(), 0)
     key_index = torch.arange(num_blocks * block_size, device=device)
     within = key_index < rows.length[:, None]
-    gathered_keys = key_cache[blocks].flatten(1, 2).transpose(1, 2)
-    gathered_values = value_cache[blocks].flatten(1, 2).transpose(1, 2)
+    token_blocks, offsets = blocks[:, key_index // block_size], key_index % block_size
+    unwritten = ~within[:, :, None, None]
     # A slot nobody wrote may hold NaN, which a weight of zero would not silence.
-    gathered_values = gathered_values.masked_fill(~within[:, None, :, None], 0.0)
-    gathered_keys = gathered_keys.masked_fill(~within[:, None, :, None], 0.0)
+    gathered_keys = key_cache[token_blocks, offsets].masked_fill_(unwritten, 0.0).transpose(1, 2)
+    gathered_values = value_cache[token_blocks, offsets].masked_fill_(unwritten, 0.0).transpose(1, 2)
     ordinal = torch.arange(width, device=device)
     valid = (ordinal < rows.new_tokens[:, None]) & (rows.length > 0)[:, None]
     token = torch.where(valid, rows.start[:, None] + ordinal, 0)
