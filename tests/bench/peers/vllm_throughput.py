@@ -20,13 +20,12 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the peer prints goes to stderr
     model, prompts, num_tokens = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
-    import torch
     from vllm import LLM, SamplingParams
 
     llm = LLM(model, dtype="float32", max_model_len=1024, enable_prefix_caching=False)
     params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
     llm.generate(prompts, params, use_tqdm=False)
-    print(json.dumps({"threads": torch.get_num_threads()}), file=answers, flush=True)
+    print(json.dumps({"seconds": 0.0, "token_ids": []}), file=answers, flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
         outputs = llm.generate(prompts, params, use_tqdm=False)
