@@ -1,8 +1,8 @@
 """Decoder layers that compute the same with fewer passes over memory, put in place of transformers' own.
 
-Projections that read one input become one packed linear layer, a norm takes the residual's addition with it, and the
-rotary embedding goes with the write to the cache. The model's file stays as it is; the modules of one loaded model are
-replaced, on the same weights.
+Projections that read one input become one packed linear layer, a projection takes the residual's addition with it,
+and the rotary embedding goes with the write to the cache. The model's file stays as it is; the modules of one loaded
+model are replaced, on the same weights.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class _FusedDecoderLayer(nn.Module):
         layer_calls: LayerCalls,
         **kwargs: object,
     ) -> Tensor:
-        """The layer's output, ``[1, num_tokens, hidden_size]``; ``hidden_states`` becomes the residual in place."""
+        """The layer's output, ``[1, num_tokens, hidden_size]``."""
         residual = hidden_states[0]
         attended = self._attend(self._norm(self.input_norm, residual), position_embeddings, layer_calls)
-        normed = self._norm(self.post_attention_norm, self.o_proj(attended), residual)
-        activated = self.kernels.silu_and_mul(self.gate_up_proj(normed))
-        return residual.add_(self.down_proj(activated))[None]
+        residual = self.o_proj.add_to(residual, attended)
+        gate_up = self.gate_up_proj(self._norm(self.post_attention_norm, residual))
+        return self.down_proj.add_to(residual, self.kernels.silu_and_mul(gate_up))[None]
 
     def _attend(self, normed: Tensor, position_embeddings: tuple[Tensor, Tensor], layer_calls: LayerCalls) -> Tensor:
         heads, num_tokens = self.heads, normed.shape[0]
@@ -107,8 +107,8 @@ class _FusedDecoderLayer(nn.Module):
         )
         return out.view(num_tokens, -1)
 
-    def _norm(self, norm: RMSNorm, hidden: Tensor, residual: Tensor | None = None) -> Tensor:
-        return self.kernels.rms_norm(hidden, norm.weight, norm.variance_epsilon, residual=residual)
+    def _norm(self, norm: RMSNorm, hidden: Tensor) -> Tensor:
+        return self.kernels.rms_norm(hidden, norm.weight, norm.variance_epsilon)
 
 
 class _FusedNorm(nn.Module):

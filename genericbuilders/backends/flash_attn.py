@@ -121,13 +121,13 @@ class FlashAttentionImpl(AttentionImpl[FlashAttentionMetadata]):
     def __init__(self, layer: AttentionLayerConfig) -> None:
         super().__init__(layer)
         self._kernels: AttentionKernels | None = None
+        self._cache: tuple[Tensor, Tensor, Tensor] | None = None
 
     @override
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: FlashAttentionMetadata
     ) -> Tensor:
-        kernels = self._kernels or self._select(kv_cache)
-        key_cache, value_cache = split_kv(kv_cache, self.layer.kv_cache_layout)
+        kernels, key_cache, value_cache = self._open(kv_cache)
         kernels.write_kv_cache(key, value, key_cache, value_cache, attn_metadata.slot_mapping)
         return self._attend(kernels, query, key_cache, value_cache, attn_metadata)
 
@@ -141,16 +141,18 @@ class FlashAttentionImpl(AttentionImpl[FlashAttentionMetadata]):
         kv_cache: Tensor,
         attn_metadata: FlashAttentionMetadata,
     ) -> Tensor:
-        kernels = self._kernels or self._select(kv_cache)
-        key_cache, value_cache = split_kv(kv_cache, self.layer.kv_cache_layout)
+        kernels, key_cache, value_cache = self._open(kv_cache)
         query = kernels.rope_and_cache(
             query, key, value, rotary.cos, rotary.sin, key_cache, value_cache, attn_metadata.slot_mapping
         )
         return self._attend(kernels, query, key_cache, value_cache, attn_metadata)
 
-    def _select(self, kv_cache: Tensor) -> AttentionKernels:
-        self._kernels = select_kernels(kv_cache.device, kv_cache.dtype)
-        return self._kernels
+    def _open(self, kv_cache: Tensor) -> tuple[AttentionKernels, Tensor, Tensor]:
+        """The kernels for a cache, and its keys and values; kept, since a layer's cache stays the same."""
+        if self._kernels is None or self._cache is None or self._cache[0] is not kv_cache:
+            self._kernels = select_kernels(kv_cache.device, kv_cache.dtype)
+            self._cache = (kv_cache, *split_kv(kv_cache, self.layer.kv_cache_layout))
+        return self._kernels, self._cache[1], self._cache[2]
 
     def _attend(
         self,

@@ -6,7 +6,13 @@ from genericbuilders.cache.block_hash import BlockHash, extend_block_hashes, has
 from genericbuilders.cache.block_pool import NULL_BLOCK, BlockPool, OutOfBlocksError
 from genericbuilders.cache.block_table import BlockTable
 from genericbuilders.cache.coordinator import BlockNeed, KVCacheCoordinator
-from genericbuilders.cache.manager import FullAttentionManager, GroupManager, KVCacheManager, make_manager
+from genericbuilders.cache.manager import (
+    FullAttentionManager,
+    GroupManager,
+    KVCacheManager,
+    NoManagerError,
+    make_manager,
+)
 from genericbuilders.cache.tensors import allocate_kv_caches, num_blocks_for
 
 __all__ = [
@@ -19,6 +25,7 @@ __all__ = [
     "GroupManager",
     "KVCacheCoordinator",
     "KVCacheManager",
+    "NoManagerError",
     "OutOfBlocksError",
     "allocate_kv_caches",
     "extend_block_hashes",

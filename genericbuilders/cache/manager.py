@@ -12,10 +12,14 @@ from genericbuilders.cache.block_hash import BlockHash
 from genericbuilders.cache.block_pool import BlockPool
 from genericbuilders.specs import FullAttentionSpec, KVCacheSpec, UniformTypeKVCacheSpecs, cdiv
 
-__all__ = ["FullAttentionManager", "GroupManager", "KVCacheManager", "make_manager"]
+__all__ = ["FullAttentionManager", "GroupManager", "KVCacheManager", "NoManagerError", "make_manager"]
 
 S = TypeVar("S", bound=KVCacheSpec, default=KVCacheSpec)
 F = TypeVar("F", bound=FullAttentionSpec | UniformTypeKVCacheSpecs, default=FullAttentionSpec)
+
+
+class NoManagerError(TypeError):
+    """No cache manager serves a spec."""
 
 
 class GroupManager(ABC):
@@ -165,11 +169,11 @@ def make_manager(spec: KVCacheSpec, pool: BlockPool) -> GroupManager:
     """The manager for caches described by ``spec``, at the spec's own type where the caller knows it.
 
     Raises:
-        TypeError: no manager handles blocks as that spec needs; it is named.
+        NoManagerError: no manager handles blocks as that spec needs; it is named.
     """
     if isinstance(spec, FullAttentionSpec | UniformTypeKVCacheSpecs) and _keeps_all_blocks(spec):
         return FullAttentionManager(spec, pool)
-    raise TypeError(f"no cache manager serves {_told(spec)}; there is one for specs that keep all blocks")
+    raise NoManagerError(f"no cache manager serves {_told(spec)}; there is one for specs that keep all blocks")
 
 
 def _keeps_all_blocks(spec: KVCacheSpec) -> bool:

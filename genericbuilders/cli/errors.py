@@ -97,6 +97,7 @@ def _no_memory(what: str, mend: str, error: BaseException) -> UserError:
 def _library_errors() -> tuple[type[Exception], ...]:
     """The library's errors whose message names cause and mend. Imported here: ``--help`` must not wait for torch."""
     from genericbuilders.adapter import BackendUnavailableError, BindError
+    from genericbuilders.cache import NoManagerError
     from genericbuilders.calls import SignatureMismatchError
     from genericbuilders.engine.request import RequestError
     from genericbuilders.model import LoadError
@@ -108,6 +109,7 @@ def _library_errors() -> tuple[type[Exception], ...]:
         DuplicateAdapterError,
         LoadError,
         NoBackendError,
+        NoManagerError,
         RequestError,
         SignatureMismatchError,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -37,13 +39,15 @@ class Sampler:
         Returns:
             The tokens; ``None`` where a row's logits hold no finite maximum, so that nothing can be drawn.
         """
-        best = logits.max(dim=-1)
-        tokens: list[int | None] = [int(token) for token in best.indices.cpu().numpy()]
-        for row, finite in enumerate(torch.isfinite(best.values).cpu().numpy()):
-            if not finite:
-                tokens[row] = None
-            elif params[row].temperature > 0.0:
-                tokens[row] = self._draw(logits[row], request_ids[row], params[row])
+        indices, finite = _most_likely(logits)
+        tokens: list[int | None] = []
+        for row, (request_id, how) in enumerate(zip(request_ids, params, strict=True)):
+            if not finite[row]:
+                tokens.append(None)
+            elif how.temperature > 0.0:
+                tokens.append(self._draw(logits[row], request_id, how))
+            else:
+                tokens.append(int(indices[row]))
         return tokens
 
     def _draw(self, logits: Tensor, request_id: str, params: SamplingParams) -> int:
@@ -64,6 +68,17 @@ class Sampler:
                 generator.manual_seed(seed)
             self._generators[request_id] = generator
         return generator
+
+
+def _most_likely(logits: Tensor) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Each row's most likely token, and whether its logit is finite; a row with a NaN is not."""
+    if logits.is_cpu and logits.dtype == torch.float32:
+        # numpy's argmax is several times faster than torch's on the CPU.
+        array: npt.NDArray[np.float32] = logits.numpy()
+        indices = array.argmax(axis=1)
+        return indices, np.isfinite(array[np.arange(len(array)), indices])
+    best = logits.max(dim=-1)
+    return best.indices.cpu().numpy(), torch.isfinite(best.values).cpu().numpy()
 
 
 def filter_logits(logits: Tensor, params: SamplingParams) -> tuple[Tensor, Tensor]:

@@ -77,7 +77,7 @@ def build_engine(loaded: LoadedModel, options: EngineOptions) -> Engine:
     Raises:
         ValueError: an option is out of its range, or the model's context is shorter than asked for.
         BindError: a layer's spec and back end do not belong together.
-        TypeError: no cache manager serves a layer's spec.
+        NoManagerError: no cache manager serves a layer's spec.
     """
     model = loaded.model
     max_model_len = options.max_model_len or model.max_model_len

@@ -31,6 +31,10 @@ class _LinearPointwise(Protocol):
     ) -> Tensor: ...
 
 
+class _LinearBinary(Protocol):
+    def __call__(self, hidden: Tensor, other: Tensor, weight: Tensor, bias: Tensor | None, attr: str, /) -> Tensor: ...
+
+
 class PackedLinear:
     """``hidden @ weight.T + bias``; on a CPU the weight is laid out once for oneDNN.
 
@@ -59,6 +63,7 @@ class PackedLinear:
         self.dtype, self.device = weight.dtype, weight.device
         self.bias = None if bias is None else bias.detach()
         self._linear: _LinearPointwise | None = None
+        self._linear_binary: _LinearBinary | None = None
         self._weight = weight.detach()
         if pack:
             self._pack(expected_rows)
@@ -81,6 +86,20 @@ class PackedLinear:
             return F.linear(hidden, self._weight, self.bias)
         return self._linear(hidden, self._weight, self.bias, "none", [], "")
 
+    def add_to(self, residual: Tensor, hidden: Tensor) -> Tensor:
+        """``residual + self(hidden)``, the sum in the same pass where the layer is packed.
+
+        Args:
+            residual: ``[num_tokens, out_features]``.
+            hidden: ``[num_tokens, in_features]``.
+
+        Returns:
+            ``[num_tokens, out_features]``.
+        """
+        if self._linear_binary is None:
+            return residual + self(hidden)
+        return self._linear_binary(hidden, residual, self._weight, self.bias, "add")
+
     def __repr__(self) -> str:
         form = "oneDNN" if self.packed else "plain"
         return f"PackedLinear({self.in_features} -> {self.out_features}, {self.dtype}, {form})"
@@ -94,15 +113,18 @@ class PackedLinear:
         namespace: object = getattr(torch.ops, "mkldnn", None)
         reorder: _Reorder | None = getattr(namespace, "_reorder_linear_weight", None)
         linear: _LinearPointwise | None = getattr(namespace, "_linear_pointwise", None)
-        if reorder is None or linear is None:
+        binary: _LinearBinary | None = getattr(linear, "binary", None)
+        if reorder is None or linear is None or binary is None:
             return
         try:
             packed = reorder(self._weight.contiguous(), expected_rows)
-            linear(self._weight.new_zeros(1, self.in_features), packed, self.bias, "none", [], "")
+            one = self._weight.new_zeros(1, self.in_features)
+            linear(one, packed, self.bias, "none", [], "")
+            binary(one, self._weight.new_zeros(1, self.out_features), packed, self.bias, "add")
         except RuntimeError:
             # Private operators: another torch may refuse what this one takes. The plain weight always works.
             return
-        self._weight, self._linear = packed, linear
+        self._weight, self._linear, self._linear_binary = packed, linear, binary
 
 
 def _runs_bfloat16() -> bool:

@@ -9,8 +9,8 @@ namespace gb {
 namespace {
 
 // Elements below which one thread is quicker than starting a second.
-constexpr int64_t kWorthCopying = 1 << 15;
-constexpr int64_t kWorthNorming = 1 << 15;
+constexpr int64_t kWorthCopying = 1 << 13;
+constexpr int64_t kWorthNorming = 1 << 13;
 constexpr int64_t kWorthActivating = 1 << 13;
 
 template <class T>
