@@ -104,8 +104,8 @@ def check_heads(config: EngineConfig, layer_names: Sequence[str], num_kv_heads: 
         layer = _layer(config, name)
         if (layer.num_kv_heads, layer.head_size) != (num_kv_heads, head_size):
             raise ValueError(
-                f"layer {name!r} has {layer.num_kv_heads} key-value heads of size {layer.head_size}, but its cache is made "
-                f"for {num_kv_heads} of size {head_size}"
+                f"layer {name!r} has {layer.num_kv_heads} key-value heads of size {layer.head_size}, but its cache is "
+                f"made for {num_kv_heads} of size {head_size}"
             )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging
 from typing_extensions import override
 
 from genericbuilders.adapter import AttentionLayer
@@ -85,7 +87,8 @@ def load_transformers_model(path: Path, options: LoadOptions) -> LoadedModel:
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
         check_supported(config)
-        hf = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True)
+        with _no_progress_bar():
+            hf = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True)
         tokenizer = HFTokenizer(path)
     except LoadError as error:
         raise LoadError(f"{path}: {error}") from None
@@ -122,6 +125,18 @@ def attention_heads(config: PretrainedConfig) -> AttentionLayerConfig:
     """The heads of one attention layer."""
     head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return AttentionLayerConfig(config.num_attention_heads, config.num_key_value_heads, head_size, head_size**-0.5)
+
+
+@contextmanager
+def _no_progress_bar() -> Generator[None, None, None]:
+    """transformers draws a bar on standard error, terminal or not; whoever loads a model shows progress itself."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _eos_token_ids(hf: PreTrainedModel) -> frozenset[int]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from genericbuilders.adapter import Group, Layer, Step
 from genericbuilders.cache import BlockTable, KVCacheCoordinator
 from genericbuilders.config import EngineConfig
+from genericbuilders.engine.cudagraph import CUDAGraphMode, CUDAGraphResolution, resolve_cudagraph_mode
 from genericbuilders.engine.input_batch import StepBuffer, TokenTable
 from genericbuilders.engine.scheduler import ScheduledRow
 from genericbuilders.engine.stats import EngineStats, kv_bytes_read
@@ -88,6 +89,14 @@ class ModelRunner:
             self._positions.fill(positions),
             ForwardContext(step, self.kv_caches),
             self._logits_indices.fill(ends[sampling] - 1),
+        )
+
+    def resolve_cudagraph_mode(self, requested: CUDAGraphMode) -> CUDAGraphResolution:
+        """The CUDA-graph mode that all groups allow: the weakest support decides, and its back end is named."""
+        return resolve_cudagraph_mode(
+            requested,
+            [(group.adapter.name, group.cudagraph_support()) for group in self.groups],
+            uniform_query_len=1 + self.config.num_speculative_tokens,
         )
 
     def release(self, request_id: str) -> None:
