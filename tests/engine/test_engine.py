@@ -22,7 +22,7 @@ MAX_TOKENS = 8
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread() -> Iterator[None]:
-    """Models this small gain nothing from threads, which wait for each other on a busy machine for ten times as long."""
+    """Models this small gain nothing from threads, which on a busy machine spin while they wait for each other."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
