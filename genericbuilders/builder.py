@@ -42,7 +42,7 @@ class AttentionMetadataBuilder(ABC, Generic[M, S]):
         self, kv_cache_spec: S, layer_names: Sequence[str], config: EngineConfig, device: torch.device
     ) -> None:
         self.kv_cache_spec = kv_cache_spec
-        self.layer_names = tuple(layer_names)
+        self.layer_names: tuple[str, ...] = tuple(layer_names)
         self.config = config
         self.device = device
 

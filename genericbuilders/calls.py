@@ -17,8 +17,8 @@ class Call:
 
     def __init__(self, method: str, positional: Sequence[str], keywords: Sequence[str] = ()) -> None:
         self.method = method
-        self.positional = tuple(positional)
-        self.keywords = tuple(keywords)
+        self.positional: tuple[str, ...] = tuple(positional)
+        self.keywords: tuple[str, ...] = tuple(keywords)
 
 
 BUILDER_CALLS = (

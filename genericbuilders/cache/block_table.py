@@ -78,8 +78,8 @@ class BlockTable:
         for name, value in (("max_num_reqs", max_num_reqs), ("max_blocks", max_blocks), ("block_size", block_size)):
             require_at_least(self, name, value, 1)
         self.block_size = block_size
-        self.array = np.full((max_num_reqs, max_blocks), NULL_BLOCK, dtype=np.int32)
-        self.num_blocks = np.zeros(max_num_reqs, dtype=np.int32)
+        self.array: npt.NDArray[np.int32] = np.full((max_num_reqs, max_blocks), NULL_BLOCK, dtype=np.int32)
+        self.num_blocks: npt.NDArray[np.int32] = np.zeros(max_num_reqs, dtype=np.int32)
         self._batch = np.full(max_num_reqs * max_blocks, NULL_BLOCK, dtype=np.int32)
 
     @property

@@ -61,7 +61,7 @@ class KVCacheCoordinator:
     """
 
     def __init__(self, managers: Sequence[GroupManager], *, enable_prefix_caching: bool) -> None:
-        self.managers = tuple(managers)
+        self.managers: tuple[GroupManager, ...] = tuple(managers)
         self.enable_prefix_caching = enable_prefix_caching
         self._hashes: dict[str, _Hashes] = {}
         num_pools = len({id(manager.pool) for manager in self.managers})

@@ -13,7 +13,7 @@ from genericbuilders.cli.generate import generate
 __all__ = ["app"]
 
 # A traceback is for faults of the program, and then a plain one is the most useful.
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app: typer.Typer = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 app.command()(generate)
 app.command()(backends)
 

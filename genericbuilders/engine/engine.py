@@ -12,6 +12,7 @@ from genericbuilders.engine.request import Completion, FinishReason, Request, Re
 from genericbuilders.engine.runner import ModelRunner
 from genericbuilders.engine.sampler import Sampler
 from genericbuilders.engine.scheduler import ScheduledRow, Scheduler
+from genericbuilders.engine.stats import EngineStats
 from genericbuilders.model import Tokenizer
 
 __all__ = ["Engine"]
@@ -32,9 +33,9 @@ class Engine:
     def __init__(self, runner: ModelRunner, tokenizer: Tokenizer) -> None:
         self.runner = runner
         self.tokenizer = tokenizer
-        self.scheduler = Scheduler(runner.config, runner.coordinator)
-        self.sampler = Sampler()
-        self.stats = runner.stats
+        self.scheduler: Scheduler = Scheduler(runner.config, runner.coordinator)
+        self.sampler: Sampler = Sampler()
+        self.stats: EngineStats = runner.stats
         self._outputs: dict[str, _Output] = {}
 
     def add_request(self, request_id: str, prompt: str | Sequence[int], params: SamplingParams) -> None:

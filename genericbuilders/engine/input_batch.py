@@ -19,8 +19,8 @@ class StepBuffer:
     """
 
     def __init__(self, size: int, dtype: torch.dtype, device: torch.device) -> None:
-        self.host = torch.zeros(size, dtype=dtype, pin_memory=device.type == "cuda")
-        self.device = self.host if device.type == "cpu" else torch.zeros(size, dtype=dtype, device=device)
+        self.host: Tensor = torch.zeros(size, dtype=dtype, pin_memory=device.type == "cuda")
+        self.device: Tensor = self.host if device.type == "cpu" else torch.zeros(size, dtype=dtype, device=device)
 
     def fill(self, values: npt.NDArray[np.integer], padded_size: int | None = None, padding: int = 0) -> Tensor:
         """Write ``values``, then ``padding`` up to ``padded_size``; returns that part on the device."""
@@ -41,7 +41,7 @@ class TokenTable:
     """
 
     def __init__(self, max_num_seqs: int, max_model_len: int) -> None:
-        self.token_ids = np.zeros((max_num_seqs, max_model_len), dtype=np.int32)
+        self.token_ids: npt.NDArray[np.int32] = np.zeros((max_num_seqs, max_model_len), dtype=np.int32)
         self._num_tokens = [0] * max_num_seqs
         self._free = list(range(max_num_seqs - 1, -1, -1))
         self._slots: dict[str, int] = {}

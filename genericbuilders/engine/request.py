@@ -75,9 +75,9 @@ class Request:
 
     def __init__(self, request_id: str, prompt_token_ids: Sequence[int], params: SamplingParams) -> None:
         self.request_id = request_id
-        self.prompt_token_ids = tuple(prompt_token_ids)
+        self.prompt_token_ids: tuple[int, ...] = tuple(prompt_token_ids)
         self.params = params
-        self.token_ids = list(prompt_token_ids)
+        self.token_ids: list[int] = list(prompt_token_ids)
         self.num_computed_tokens = 0
         self.num_preemptions = 0
 

@@ -48,10 +48,10 @@ class ModelRunner:
     ) -> None:
         self.model = model
         self.config = config
-        self.groups = tuple(groups)
+        self.groups: tuple[Group, ...] = tuple(groups)
         self.kv_caches = kv_caches
         self.coordinator = coordinator
-        self.stats = EngineStats()
+        self.stats: EngineStats = EngineStats()
         rows, tokens, device = config.max_num_seqs, config.max_num_batched_tokens, model.device
         self._tokens = TokenTable(rows, config.max_model_len)
         self._tables = [_GroupTables(group, config, device) for group in groups]

@@ -59,9 +59,11 @@ class PackedLinear:
                 f"weight {tuple(weight.shape)} and bias {None if bias is None else tuple(bias.shape)} must be "
                 "[out_features, in_features] and [out_features]"
             )
-        self.out_features, self.in_features = weight.shape
-        self.dtype, self.device = weight.dtype, weight.device
-        self.bias = None if bias is None else bias.detach()
+        self.out_features: int = weight.shape[0]
+        self.in_features: int = weight.shape[1]
+        self.dtype: torch.dtype = weight.dtype
+        self.device: torch.device = weight.device
+        self.bias: Tensor | None = None if bias is None else bias.detach()
         self._linear: _LinearPointwise | None = None
         self._linear_binary: _LinearBinary | None = None
         self._weight = weight.detach()

@@ -16,4 +16,4 @@ class SpecMergeError(ValueError):
 
     def __init__(self, message: str, field_names: Sequence[str] = ()) -> None:
         super().__init__(message)
-        self.field_names = tuple(field_names)
+        self.field_names: tuple[str, ...] = tuple(field_names)

@@ -12,7 +12,7 @@ import json
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypedDict
@@ -87,11 +87,8 @@ class Linears:
     """Only the linear layers, on the rows that the engine feeds: the prompts in pieces, then every decode."""
 
     def __init__(self, model: PreTrainedModel, prompt_lens: Sequence[int], *, pack: bool) -> None:
-        modules: Iterable[tuple[str, torch.nn.Module]] = model.named_modules()
         joined: list[list[torch.Tensor]] = []
-        for name, module in modules:
-            if not isinstance(module, torch.nn.Linear):
-                continue
+        for name, module in _linears(model, ""):
             # Projections of one input run as one, as the engine runs them.
             if name.endswith(("k_proj", "v_proj", "up_proj")):
                 joined[-1].append(module.weight)
@@ -117,6 +114,15 @@ class Linears:
             if head_rows:
                 self.head(self.head_input)
         return time.perf_counter() - start
+
+
+def _linears(module: torch.nn.Module, prefix: str) -> Iterator[tuple[str, torch.nn.Linear]]:
+    """The linear layers below ``module`` with their names, in its order."""
+    for name, child in module.named_children():
+        path = f"{prefix}.{name}" if prefix else name
+        if isinstance(child, torch.nn.Linear):
+            yield path, child
+        yield from _linears(child, path)
 
 
 class Peer:
