@@ -85,7 +85,7 @@ class BlockTable:
     @property
     def max_blocks(self) -> int:
         """Columns: the most blocks that a row takes."""
-        return self.array.shape[1]
+        return int(self.array.shape[1])
 
     def append(self, row: int, block_ids: Sequence[int]) -> None:
         """Add blocks behind those that the row has.
