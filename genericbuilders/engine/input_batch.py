@@ -22,12 +22,10 @@ class StepBuffer:
         self.host: Tensor = torch.zeros(size, dtype=dtype, pin_memory=device.type == "cuda")
         self.device: Tensor = self.host if device.type == "cpu" else torch.zeros(size, dtype=dtype, device=device)
 
-    def fill(self, values: npt.NDArray[np.integer], padded_size: int | None = None, padding: int = 0) -> Tensor:
-        """Write ``values``, then ``padding`` up to ``padded_size``; returns that part on the device."""
-        size = len(values) if padded_size is None else padded_size
-        array = self.host.numpy()
-        array[: len(values)] = values
-        array[len(values) : size] = padding
+    def fill(self, values: npt.NDArray[np.integer]) -> Tensor:
+        """Write ``values``; returns them on the device."""
+        size = len(values)
+        self.host.numpy()[:size] = values
         if self.device is self.host:
             return self.host[:size]
         return self.device[:size].copy_(self.host[:size], non_blocking=True)
