@@ -61,7 +61,7 @@ def discover(built_in: Iterable[Adapter] = (), found: Iterable[EntryPoint] | Non
         label = f"{point.name} = {point.value}"
         try:
             thing: object = point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             failures.append(PluginFailure(label, f"{type(error).__name__}: {error}"))
             continue
         if isinstance(thing, Adapter):
@@ -72,6 +72,11 @@ def discover(built_in: Iterable[Adapter] = (), found: Iterable[EntryPoint] | Non
             failures.append(
                 PluginFailure(label, f"is a {type(thing).__name__}; a Plugin, an Adapter or a ModelLoader is expected")
             )
+            continue
+        parts: list[object] = [*thing.adapters, *thing.model_loaders]
+        strange = [part for part in parts if not isinstance(part, Adapter | ModelLoader)]
+        if strange:
+            failures.append(PluginFailure(label, f"brings {strange[0]!r}, neither an Adapter nor a ModelLoader"))
             continue
         for adapter in thing.adapters:
             try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -59,3 +60,18 @@ def test_two_of_one_name_are_an_error_that_names_the_entry_point(module: ModuleT
     module.__dict__.update(single=dense_adapter())
     with pytest.raises(DuplicateAdapterError, match=r"made_up_plugin:single.*two adapters are called 'dense'"):
         discover([dense_adapter()], [point("made_up_plugin:single")])
+
+
+def test_a_plugin_that_quits_or_brings_something_strange_is_listed(module: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "quitting_plugin.py").write_text("import sys\nsys.exit('I quit')\n")
+    sys.path.insert(0, str(tmp_path))
+    module.__dict__.update(strange=Plugin("strange", adapters=(object(),)), single=state_adapter())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - no adapter
+    try:
+        found = discover(
+            found=[point("quitting_plugin:thing"), point("made_up_plugin:strange"), point("made_up_plugin:single")]
+        )
+    finally:
+        sys.path.remove(str(tmp_path))
+    assert [adapter.name for adapter in found.registry] == ["state"]
+    assert "I quit" in found.failures[0].reason
+    assert "neither an Adapter nor a ModelLoader" in found.failures[1].reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,9 +91,11 @@ def load_transformers_model(path: Path, options: LoadOptions) -> LoadedModel:
         with _no_progress_bar():
             hf = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True)
         tokenizer = HFTokenizer(path)
+        check_weights(path, hf)
     except LoadError as error:
         raise LoadError(f"{path}: {error}") from None
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:
+        # Damaged files make transformers raise errors of many kinds; each message names its own cause.
         raise LoadError(f"{path} cannot be loaded: {error}") from error
     eos = _eos_token_ids(hf) | frozenset(tokenizer.eos_token_ids)
     model = TransformersModel(hf.to(options.device), block_size=options.block_size, eos_token_ids=eos)
@@ -125,6 +128,30 @@ def attention_heads(config: PretrainedConfig) -> AttentionLayerConfig:
     """The heads of one attention layer."""
     head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return AttentionLayerConfig(config.num_attention_heads, config.num_key_value_heads, head_size, head_size**-0.5)
+
+
+def check_weights(path: Path, hf: PreTrainedModel) -> None:
+    """Refuse files that lack a tensor of the model, or hold others; transformers would fill in random ones."""
+    files = sorted(path.glob("*.safetensors"))
+    if not files:
+        return
+    stored = {name for file in files for name in _stored_names(file)}
+    # Tied parameters stand once, under their first name; older files also hold frequencies, which are computed.
+    missing = sorted(name for name, _ in hf.named_parameters() if name not in stored)
+    known = set(hf.state_dict())
+    unexpected = sorted(name for name in stored - known if not name.endswith("inv_freq"))
+    if missing or unexpected:
+        raise LoadError(
+            f"the weights do not fit config.json: {len(missing)} tensors are missing {missing[:3]}, {len(unexpected)} "
+            f"are not the model's {unexpected[:3]}"
+        )
+
+
+def _stored_names(file: Path) -> set[str]:
+    """The tensors in a safetensors file: the length of its header in 8 bytes, and the header as JSON."""
+    with file.open("rb") as opened:
+        header: dict[str, object] = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    return set(header) - {"__metadata__"}
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +13,9 @@ from genericbuilders.config import KVCacheLayout
 from genericbuilders.specs import KVCacheSpec
 
 __all__ = ["allocate_kv_caches", "num_blocks_for"]
+
+# Bytes; as torch aligns its own tensors.
+ALIGNMENT = 64
 
 
 def allocate_kv_caches(groups: Sequence[Group], num_blocks: int, device: torch.device) -> Mapping[Layer, Tensor]:
@@ -55,7 +59,7 @@ def _allocate(group: Group, layer: Layer, num_blocks: int, device: torch.device)
         )
     if page % dtype.itemsize:
         raise ValueError(f"layer {layer.name!r}: a page of {page} bytes holds no whole number of {dtype} elements")
-    raw = torch.zeros(num_blocks * page, dtype=torch.int8, device=device).view(dtype)
+    raw = _zeros(num_blocks * page, device).view(dtype)
     if layout is KVCacheLayout.BLOCK_FIRST:
         inner = torch.empty(shape[1:], device="meta").stride()
         return raw.as_strided(shape, (page // dtype.itemsize, *inner))
@@ -65,3 +69,12 @@ def _allocate(group: Group, layer: Layer, num_blocks: int, device: torch.device)
             f"cannot hold; use {KVCacheLayout.BLOCK_FIRST.value}"
         )
     return raw.view(shape[1], shape[0], *shape[2:])
+
+
+def _zeros(num_bytes: int, device: torch.device) -> Tensor:
+    """Zeroed bytes; on a CPU the system gives each page when it is first written, so a large pool costs no time."""
+    if device.type != "cpu":
+        return torch.zeros(num_bytes, dtype=torch.int8, device=device)
+    memory = np.zeros(num_bytes + ALIGNMENT, dtype=np.int8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return torch.as_tensor(memory[start : start + num_bytes])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
@@ -16,6 +17,13 @@ def main() -> None:
     except KeyboardInterrupt:
         # Before or after a command has its own way of stopping.
         sys.exit(130)
+    except SystemExit as ending:
+        if ending.code == 130:
+            # All is said; taking torch down in good order would take longer than the second that is promised.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(130)
+        raise
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("typer", "rich"):

@@ -46,7 +46,7 @@ class Engine:
         """
         token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         vocab_size = self.runner.model.vocab_size
-        outside = [token for token in token_ids if not 0 <= token < vocab_size]
+        outside = [token for token in token_ids if type(token) is not int or not 0 <= token < vocab_size]
         if outside:
             raise RequestError(
                 f"request {request_id!r} has token ids {outside[:5]}; the model knows 0 to {vocab_size - 1}"
@@ -72,13 +72,18 @@ class Engine:
         """Serve ``prompts`` together; completions come in their order.
 
         Raises:
-            RequestError: one of them cannot be served; none is left queued.
+            RequestError: one of them cannot be served, or other requests are unfinished; none is left queued.
         """
+        if self.has_unfinished():
+            raise RequestError(
+                f"generate() serves its prompts alone, and {len(self.scheduler)} requests are unfinished; "
+                "use add_request() and stream(), or abort them first"
+            )
         ids = [f"prompt-{index}" for index in range(len(prompts))]
         try:
             for request_id, prompt in zip(ids, prompts, strict=True):
                 self.add_request(request_id, prompt, params)
-        except RequestError:
+        except Exception:
             for request_id in ids:
                 self.abort(request_id)
             raise
@@ -115,14 +120,13 @@ class Engine:
         for row in rows:
             self.scheduler.advance(row)
         for row, token in zip(sampled, tokens, strict=True):
-            if token is None:
-                message = "the model gave logits without a finite maximum; its weights or this input overflow its dtype"
-                events.append(self._fail(row.request, message))
+            if isinstance(token, str):
+                events.append(self._fail(row.request, token))
             else:
                 events.append(self._append(row.request, token))
         return events
 
-    def _sample(self, logits: Tensor, rows: Sequence[ScheduledRow]) -> list[int | None]:
+    def _sample(self, logits: Tensor, rows: Sequence[ScheduledRow]) -> list[int | str]:
         if not rows:
             return []
         ids = [row.request.request_id for row in rows]

@@ -49,6 +49,15 @@ class SamplingParams:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("max_tokens", "top_k", "seed"):
+            value: object = getattr(self, name)
+            if type(value) is not int and not (name == "seed" and value is None):
+                raise RequestError(f"{name} is {value!r}; it must be a whole number")
+        if self.seed is not None and not -(2**63) <= self.seed < 2**64:
+            raise RequestError(f"seed is {self.seed}; it must fit into 64 bits")
+        stop: object = self.stop
+        if isinstance(stop, str):
+            raise RequestError(f"stop is the text {self.stop!r}; give a tuple of texts: ({self.stop!r},)")
         if self.max_tokens < 1:
             raise RequestError(f"max_tokens is {self.max_tokens}; ask for at least 1 token")
         if not 0.0 <= self.temperature < float("inf"):

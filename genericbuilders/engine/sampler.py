@@ -28,7 +28,7 @@ class Sampler:
         """Drop the random stream of a request that has ended."""
         self._generators.pop(request_id, None)
 
-    def sample(self, logits: Tensor, request_ids: Sequence[str], params: Sequence[SamplingParams]) -> list[int | None]:
+    def sample(self, logits: Tensor, request_ids: Sequence[str], params: Sequence[SamplingParams]) -> list[int | str]:
         """One token a row.
 
         Args:
@@ -37,18 +37,25 @@ class Sampler:
             params: the row's way of sampling.
 
         Returns:
-            The tokens; ``None`` where a row's logits hold no finite maximum, so that nothing can be drawn.
+            A row's token, or what went wrong with it; other rows are not touched by that.
         """
         indices, finite = _most_likely(logits)
-        tokens: list[int | None] = []
+        tokens: list[int | str] = []
         for row, (request_id, how) in enumerate(zip(request_ids, params, strict=True)):
             if not finite[row]:
-                tokens.append(None)
+                tokens.append("the logits have no finite maximum; the model's weights or this input overflow its dtype")
             elif how.temperature > 0.0:
-                tokens.append(self._draw(logits[row], request_id, how))
+                tokens.append(self._try_draw(logits[row], request_id, how))
             else:
                 tokens.append(int(indices[row]))
         return tokens
+
+    def _try_draw(self, logits: Tensor, request_id: str, params: SamplingParams) -> int | str:
+        """A row that cannot be drawn must not make the others draw again: their streams have moved on."""
+        try:
+            return self._draw(logits, request_id, params)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
 
     def _draw(self, logits: Tensor, request_id: str, params: SamplingParams) -> int:
         filtered, tokens = filter_logits(logits, params)

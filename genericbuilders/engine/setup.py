@@ -80,7 +80,7 @@ def build_engine(loaded: LoadedModel, options: EngineOptions) -> Engine:
         NoManagerError: no cache manager serves a layer's spec.
     """
     model = loaded.model
-    max_model_len = options.max_model_len or model.max_model_len
+    max_model_len = model.max_model_len if options.max_model_len is None else options.max_model_len
     if max_model_len > model.max_model_len:
         raise ValueError(f"max_model_len is {max_model_len}; the model's positions reach {model.max_model_len}")
     config = EngineConfig(

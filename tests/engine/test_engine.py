@@ -14,6 +14,7 @@ from torch import Tensor
 
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.request import FinishReason, RequestError, SamplingParams
+from genericbuilders.engine.sampler import Sampler
 from genericbuilders.engine.setup import EngineOptions
 from genericbuilders.model import ForwardContext
 
@@ -264,3 +265,33 @@ def test_half_precision_runs() -> None:
         engine = tiny_engine(tiny_model().to(dtype), EngineOptions(block_size=7))
         completions = engine.generate(make_prompts(1, 3), SamplingParams(max_tokens=4))
         assert [len(completion.token_ids) for completion in completions] == [4, 4, 4]
+
+
+def test_a_failing_draw_leaves_its_neighbours_streams_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    params = SamplingParams(max_tokens=6, temperature=1.5, seed=3)
+    alone = tiny_engine(tiny_model(), EngineOptions()).generate([[1, 2]], params)[0]
+    engine = tiny_engine(tiny_model(), EngineOptions())
+    draw = Sampler._draw  # pyright: ignore[reportPrivateUsage] - the fault is injected here
+
+    def faulty(self: Sampler, logits: Tensor, request_id: str, params: SamplingParams) -> int:
+        if request_id == "bad":
+            raise RuntimeError("no luck")
+        return draw(self, logits, request_id, params)
+
+    monkeypatch.setattr(Sampler, "_draw", faulty)
+    engine.add_request("good", [1, 2], params)
+    engine.add_request("bad", [3, 4], params)
+    ended = {event.request_id: event.completion for event in engine.stream() if event.completion is not None}
+    assert ended["good"].token_ids == alone.token_ids
+    assert ended["bad"].error == "RuntimeError: no luck"
+
+
+def test_generate_leaves_other_requests_and_failed_calls_behind_clean() -> None:
+    engine = tiny_engine(tiny_model(), EngineOptions())
+    engine.add_request("prompt-0", [1], SamplingParams(max_tokens=2))
+    with pytest.raises(RequestError, match="1 requests are unfinished"):
+        engine.generate([[1, 2]], SamplingParams())
+    assert [event.request_id for event in engine.stream() if event.completion] == ["prompt-0"]
+    with pytest.raises(RequestError, match="token ids"):
+        engine.generate([[1, 2], [1.5]], SamplingParams())  # type: ignore[list-item]  # pyright: ignore[reportArgumentType] - ids are whole numbers
+    assert not engine.has_unfinished()

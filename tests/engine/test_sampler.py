@@ -63,17 +63,19 @@ def test_a_request_s_draws_do_not_depend_on_its_neighbours(order: list[str], see
 
 def draws(
     sampler: Sampler, names: list[str], logits: dict[str, torch.Tensor], params: dict[str, SamplingParams]
-) -> list[list[int | None]]:
+) -> list[list[int | str]]:
     return [
         sampler.sample(torch.stack([logits[name][step] for name in names]), names, [params[name] for name in names])
         for step in range(4)
     ]
 
 
-def test_rows_without_a_finite_maximum_yield_none() -> None:
+def test_rows_without_a_finite_maximum_say_so() -> None:
     logits = torch.stack([LOGITS, LOGITS * float("nan"), torch.full_like(LOGITS, float("-inf")), LOGITS])
     logits[3, 0] = float("inf")
-    assert Sampler().sample(logits, list("abcd"), [SamplingParams()] * 4) == [1, None, None, None]
+    first, *others = Sampler().sample(logits, list("abcd"), [SamplingParams()] * 4)
+    assert first == 1
+    assert all("no finite maximum" in str(other) for other in others)
 
 
 def test_forgetting_starts_a_seed_anew() -> None:
@@ -94,6 +96,9 @@ def test_forgetting_starts_a_seed_anew() -> None:
         ("top_p", 0.0),
         ("top_p", 1.1),
         ("stop", ("",)),
+        ("seed", 2**70),
+        ("top_k", 2.5),
+        ("max_tokens", 2.5),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(field: str, value: float) -> None:

@@ -8,14 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 from tiny_models import FAMILIES, SIZES, IdTokenizer, greedy_tokens, tiny_model
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+)
 
 from genericbuilders.engine.request import SamplingParams
 from genericbuilders.engine.setup import EngineOptions, build_engine, load_model
 from genericbuilders.model import LoadedModel, LoadError, LoadOptions
 from genericbuilders.plugins import discover
 from genericbuilders_transformers.loader import TransformersLoader
-from genericbuilders_transformers.model import TransformersModel, check_supported
+from genericbuilders_transformers.model import TransformersModel, check_supported, check_weights
 
 CPU = LoadOptions(torch.device("cpu"))
 
@@ -89,3 +96,22 @@ def test_folders_that_hold_no_model_are_named(tmp_path: Path) -> None:
     config.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}))
     with pytest.raises(LoadError, match="cannot be loaded"):
         load_model(tmp_path, loaders, CPU)
+
+
+def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path: Path) -> None:
+    tiny_model().save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    for layers, told in ((3, "9 tensors are missing"), (1, "9 are not the model's")):
+        (tmp_path / "config.json").write_text(json.dumps({**settings, "num_hidden_layers": layers}))
+        with pytest.raises(LoadError, match=told):
+            load_weights(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    load_weights(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(bytes(100))
+    with pytest.raises(LoadError, match="cannot be loaded"):
+        load_model(tmp_path, [TransformersLoader()], CPU)
+
+
+def load_weights(path: Path) -> None:
+    hf = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
+    check_weights(path, hf)
