@@ -86,7 +86,7 @@ def test_a_failing_request_leaves_the_others_alone(invoke: Invoke, model: Path) 
     assert [each["finish_reason"] for each in found] == ["length", "error", "error", "length"]
     assert ["error" in each for each in found] == [False, True, True, False]
     assert "error: --prompt #2: RuntimeError: the model met an exclamation mark" in result.stderr
-    assert "error: --prompt #3: the model gave logits without a finite maximum" in result.stderr
+    assert "error: --prompt #3: the logits have no finite maximum" in result.stderr
 
 
 def test_the_default_model_is_the_first_loaders_that_has_one(
