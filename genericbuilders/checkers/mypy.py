@@ -1,0 +1,88 @@
+"""mypy."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import ClassVar
+
+from genericbuilders.checkers.checker import Checker, Command, Level, Output, OutputError, Request
+from genericbuilders.checkers.diagnostic import Diagnostic, Severity
+from genericbuilders.checkers.fields import Record, read_json
+
+__all__ = ["Mypy"]
+
+SEVERITIES = {"error": Severity.ERROR, "warning": Severity.WARNING, "note": Severity.INFORMATION}
+BLOCKED = 2
+
+
+class Mypy(Checker):
+    """mypy, with a warm cache of its own for each level and interpreter."""
+
+    name: ClassVar[str] = "mypy"
+    package: ClassVar[str] = "mypy"
+    levels: ClassVar[tuple[Level, ...]] = (Level("default"), Level("strict", arguments=("--strict",)))
+    weight: ClassVar[float] = 5.0
+
+    def command(self, executable: Path, level: Level, request: Request, scratch: Path) -> Command:
+        """See `Checker.command`."""
+        empty = scratch / "mypy.ini"
+        empty.write_text("[mypy]\n", encoding="utf-8")
+        arguments = (
+            str(executable),
+            f"--config-file={empty}",
+            f"--cache-dir={self._cache(level, request)}",
+            "--output=json",
+            f"--python-executable={request.python}",
+            f"--python-version={request.python_version}",
+            # Modules are named from the folders of MYPYPATH, so that two files may have the same name.
+            "--namespace-packages",
+            "--explicit-package-bases",
+            *level.arguments,
+            "--",
+            *map(str, request.files),
+        )
+        return Command(arguments, {"MYPYPATH": os.pathsep.join(map(str, request.import_paths))})
+
+    def parse(self, output: Output, request: Request) -> tuple[Diagnostic, ...]:
+        """See `Checker.parse`."""
+        lines = [line for line in output.stdout.splitlines() if line.strip()]
+        return tuple(_diagnostic(read_json(line, f"line {number} of output")) for number, line in enumerate(lines, 1))
+
+    def incomplete(self, output: Output, found: tuple[Diagnostic, ...]) -> str | None:
+        """See `Checker.incomplete`. Syntax errors and unclear module names stop mypy."""
+        if output.exit_code != BLOCKED or not found:
+            return None
+        first = found[0]
+        return f"stopped before any other file was checked: {first.path}:{first.line}: {first.message}"
+
+    def version_of(self, text: str) -> str:
+        """See `Checker.version_of`."""
+        return super().version_of(text).partition(" (")[0]
+
+    def _cache(self, level: Level, request: Request) -> str:
+        # mypy keeps one entry a module name: for another interpreter's packages it would write all of them anew.
+        owner = hashlib.sha256(os.fsencode(request.python)).hexdigest()[:12]
+        folder = request.cache() / f"{self.label(level)}-{owner}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return os.devnull
+        return str(folder)
+
+
+def _diagnostic(record: Record) -> Diagnostic:
+    severity = record.text("severity")
+    if severity not in SEVERITIES:
+        raise OutputError(f"{record.where}.severity is {severity!r}, not one of {', '.join(SEVERITIES)}")
+    hint = record.optional_text("hint")
+    message = record.text("message")
+    return Diagnostic(
+        path=Path(record.text("file")),
+        line=max(1, record.whole("line")),
+        column=max(1, record.whole("column") + 1),
+        severity=SEVERITIES[severity],
+        code=record.optional_text("code"),
+        message=f"{message}\n{hint}" if hint else message,
+    )
