@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from typing_extensions import TypeIs
 
 from genericbuilders.checkers.checker import OutputError
 
 __all__ = ["Record", "read_json", "records"]
+
+T = TypeVar("T")
 
 EXCERPT = 120
 
@@ -46,6 +49,13 @@ class Record:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self._mismatch(key, value, "a number")
         return value
+
+    def choice(self, key: str, choices: Mapping[str, T]) -> T:
+        """What one of several strings stands for."""
+        value = self.text(key)
+        if value not in choices:
+            raise OutputError(f"{self.where}.{key} is {value!r:.{EXCERPT}}, not one of {', '.join(choices)}")
+        return choices[value]
 
     def record(self, key: str) -> Record:
         """An object."""

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import ClassVar
 
-from genericbuilders.checkers.checker import Checker, Command, Level, Output, OutputError, Request
+from genericbuilders.checkers.checker import Checker, Command, Level, Output, Request
 from genericbuilders.checkers.diagnostic import Diagnostic, Severity
 from genericbuilders.checkers.fields import Record, read_json
 
@@ -73,16 +73,13 @@ class Mypy(Checker):
 
 
 def _diagnostic(record: Record) -> Diagnostic:
-    severity = record.text("severity")
-    if severity not in SEVERITIES:
-        raise OutputError(f"{record.where}.severity is {severity!r}, not one of {', '.join(SEVERITIES)}")
     hint = record.optional_text("hint")
     message = record.text("message")
     return Diagnostic(
         path=Path(record.text("file")),
         line=max(1, record.whole("line")),
         column=max(1, record.whole("column") + 1),
-        severity=SEVERITIES[severity],
+        severity=record.choice("severity", SEVERITIES),
         code=record.optional_text("code"),
         message=f"{message}\n{hint}" if hint else message,
     )

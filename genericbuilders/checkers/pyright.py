@@ -60,16 +60,13 @@ class BasedPyright(Pyright):
 
 
 def _diagnostic(record: Record) -> Diagnostic:
-    severity = record.text("severity")
-    if severity not in SEVERITIES:
-        raise OutputError(f"{record.where}.severity is {severity!r}, not one of {', '.join(SEVERITIES)}")
     # What concerns a whole file has no range.
     start = record.record("range").record("start") if "range" in record.values else None
     return Diagnostic(
         path=Path(record.text("file")),
         line=1 if start is None else start.whole("line") + 1,
         column=1 if start is None else start.whole("character") + 1,
-        severity=SEVERITIES[severity],
+        severity=record.choice("severity", SEVERITIES),
         code=record.optional_text("rule"),
         message=record.text("message"),
     )
