@@ -1,0 +1,1 @@
+"""The study: three designs of one API under several type checkers."""

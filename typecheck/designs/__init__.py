@@ -1,0 +1,1 @@
+"""The same small API and back ends, designed in several ways."""

@@ -1,0 +1,1 @@
+"""``AttentionMetadataBuilder[M, S]`` with adapters: this library's core itself."""

@@ -1,0 +1,58 @@
+"""Cache managers: the library's base, generic in the spec, and the two that the small back ends need besides."""
+
+from __future__ import annotations
+
+from typing import overload
+
+from typing_extensions import override
+
+from genericbuilders.cache import BlockPool, FullAttentionManager, GroupManager, KVCacheManager, NoManagerError
+from genericbuilders.cache import make_manager as make_full_manager
+from genericbuilders.specs import FullAttentionSpec, KVCacheSpec, MambaSpec, SlidingWindowSpec, cdiv
+from typecheck.designs.shared.managers import WithoutPrefixCaching
+
+__all__ = [
+    "FullAttentionManager",
+    "KVCacheManager",
+    "MambaManager",
+    "NoManagerError",
+    "SlidingWindowManager",
+    "make_manager",
+]
+
+
+class SlidingWindowManager(WithoutPrefixCaching, KVCacheManager[SlidingWindowSpec]):
+    """The last window of tokens is kept."""
+
+    @override
+    def blocks_for_longest(self, num_tokens: int) -> int:
+        return cdiv(min(num_tokens, self.spec.sliding_window), self.block_size) + 1
+
+
+class MambaManager(WithoutPrefixCaching, KVCacheManager[MambaSpec]):
+    """One state is kept, and one for each token that may be rolled back."""
+
+    @override
+    def blocks_for_longest(self, num_tokens: int) -> int:
+        return 1 + self.spec.num_speculative_blocks
+
+
+@overload
+def make_manager(spec: MambaSpec, pool: BlockPool) -> MambaManager: ...
+@overload
+def make_manager(spec: SlidingWindowSpec, pool: BlockPool) -> SlidingWindowManager: ...
+@overload
+def make_manager(spec: FullAttentionSpec, pool: BlockPool) -> FullAttentionManager: ...
+@overload
+def make_manager(spec: KVCacheSpec, pool: BlockPool) -> GroupManager: ...
+def make_manager(spec: KVCacheSpec, pool: BlockPool) -> GroupManager:
+    """The manager for ``spec``.
+
+    Raises:
+        NoManagerError: no manager serves it.
+    """
+    if isinstance(spec, MambaSpec):
+        return MambaManager(spec, pool)
+    if isinstance(spec, SlidingWindowSpec):
+        return SlidingWindowManager(spec, pool)
+    return make_full_manager(spec, pool)
