@@ -1,0 +1,151 @@
+"""Rewrites builders that say a narrow spec to ``AttentionMetadataBuilder[M, X]``, line for line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+import libcst.matchers as m
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from typecheck.out_of_tree.designs import BASE_CLASS
+from typecheck.out_of_tree.inventory import Builder
+
+__all__ = ["Migrated", "migrate_file"]
+
+_SPEC = "kv_cache_spec"
+
+
+@dataclass(frozen=True)
+class Migrated:
+    """One rewritten file.
+
+    Attributes:
+        bases: builders that now name their spec.
+        re_annotations: class-level annotations that this made needless and that are gone.
+        asserts: likewise ``assert isinstance(kv_cache_spec, X)``.
+    """
+
+    code: str
+    bases: int
+    re_annotations: int
+    asserts: int
+
+
+def migrate_file(source: str, builders: Sequence[Builder]) -> Migrated:
+    """``source`` with each of its direct ``builders`` that says a narrow spec rewritten; lines keep their numbers.
+
+    Raises:
+        ValueError: a builder that is to be rewritten is not at the line where it was counted.
+    """
+    wanted = {builder.line: builder for builder in builders if builder.direct and builder.narrow}
+    wrapper = MetadataWrapper(cst.parse_module(source))
+    migrator = _Migrator(wanted)
+    module = wrapper.visit(migrator)
+    if len(migrator.done) != len(wanted):
+        left = sorted(builder.name for line, builder in wanted.items() if line not in migrator.done)
+        raise ValueError(f"these builders were not found where they were counted: {', '.join(left)}")
+    if migrator.needs_any:
+        module = _import_any(module)
+    return Migrated(module.code, len(migrator.done), migrator.re_annotations, migrator.asserts)
+
+
+def _pass() -> cst.Pass:
+    # In place of what goes, so that no line moves.
+    return cst.Pass()
+
+
+class _Migrator(cst.CSTTransformer):
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(self, wanted: Mapping[int, Builder]) -> None:
+        super().__init__()
+        self._wanted = wanted
+        self._specs: list[str | None] = []
+        self._functions = 0
+        self.done: set[int] = set()
+        self.re_annotations = 0
+        self.asserts = 0
+        self.needs_any = False
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> None:
+        builder = self._wanted.get(self._line(node.name))
+        self._specs.append(builder.own_spec if builder else None)
+
+    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
+        spec = self._specs.pop()
+        if spec is None:
+            return updated_node
+        builder = self._wanted[self._line(original_node.name)]
+        bases = [self._base(base, builder, spec) for base in updated_node.bases]
+        self.done.add(builder.line)
+        return updated_node.with_changes(bases=bases)
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self._functions += 1
+
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        self._functions -= 1
+        return updated_node
+
+    def leave_AnnAssign(
+        self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign
+    ) -> cst.AnnAssign | cst.Pass:
+        if self._specs[-1:] in ([], [None]) or self._functions or not m.matches(updated_node.target, m.Name(_SPEC)):
+            return updated_node
+        self.re_annotations += 1
+        return _pass()
+
+    def leave_Assert(self, original_node: cst.Assert, updated_node: cst.Assert) -> cst.Assert | cst.Pass:
+        spec = self._specs[-1] if self._specs else None
+        subject = m.Name(_SPEC) | m.Attribute(value=m.Name("self"), attr=m.Name(_SPEC))
+        if spec is None or not m.matches(
+            updated_node.test,
+            m.Call(func=m.Name("isinstance"), args=[m.Arg(value=subject), m.Arg(value=m.Name(spec))]),
+        ):
+            return updated_node
+        if self._span(original_node) > 1:
+            return updated_node
+        self.asserts += 1
+        return _pass()
+
+    def _base(self, base: cst.Arg, builder: Builder, spec: str) -> cst.Arg:
+        # A string where the file imports the spec for checkers only costs nothing elsewhere.
+        second = cst.SubscriptElement(slice=cst.Index(value=cst.SimpleString(f'"{spec}"')))
+        value = base.value
+        if isinstance(value, cst.Subscript) and m.matches(value.value, m.Name(builder.base)):
+            elements = [*value.slice, second]
+            return base.with_changes(value=value.with_changes(slice=elements))
+        if m.matches(value, m.Name(builder.base)):
+            self.needs_any = True
+            first = cst.SubscriptElement(slice=cst.Index(value=cst.Name("Any")))
+            return base.with_changes(value=cst.Subscript(value=value, slice=[first, second]))
+        return base
+
+    def _line(self, node: cst.CSTNode) -> int:
+        return self.get_metadata(PositionProvider, node).start.line
+
+    def _span(self, node: cst.CSTNode) -> int:
+        position = self.get_metadata(PositionProvider, node)
+        return position.end.line - position.start.line + 1
+
+
+def _import_any(module: cst.Module) -> cst.Module:
+    has_any = m.ImportFrom(module=m.Name("typing"), names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name("Any")), m.ZeroOrMore()])
+    if m.findall(module, has_any):
+        return module
+    brings_base = m.ImportFrom(
+        names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name(BASE_CLASS)), m.ZeroOrMore()]
+    )
+    body: list[cst.BaseStatement | cst.SimpleStatementLine] = []
+    added = cst.ImportFrom(module=cst.Name("typing"), names=[cst.ImportAlias(name=cst.Name("Any"))])
+    done = False
+    for statement in module.body:
+        if isinstance(statement, cst.SimpleStatementLine) and not done and m.findall(statement, brings_base):
+            statement = statement.with_changes(body=[*statement.body, added])
+            done = True
+        body.append(statement)
+    if not done:
+        raise ValueError(f"no top-level import of {BASE_CLASS} to import Any beside")
+    return module.with_changes(body=body)
