@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from typing import Final
 
 from torch import Tensor
@@ -49,7 +50,7 @@ class FullBuilder(AttentionMetadataBuilder[FullMetadata, AttentionSpec]):
         return FullMetadata(blk_table, metadata.seq_lens, metadata.num_kv_heads)
 
 
-class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
+class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec], ABC):
     """What builders of latent attention share, whatever metadata they make."""
 
     def latent_size(self) -> int:

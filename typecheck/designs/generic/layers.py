@@ -31,7 +31,7 @@ class Attention(Module, Generic[M]):
     """Hands the metadata on to the back end's kernel."""
 
     def __init__(self, layer: AttentionLayer[M]) -> None:
-        self.layer = layer
+        self.layer: AttentionLayer[M] = layer
 
     @override
     def forward(self, step: Step) -> Tensor:
@@ -43,7 +43,7 @@ class MambaMixer(Module):
     """Reads the metadata itself."""
 
     def __init__(self, layer: AttentionLayer[Mamba2Metadata]) -> None:
-        self.layer = layer
+        self.layer: AttentionLayer[Mamba2Metadata] = layer
 
     @override
     def forward(self, step: Step) -> Tensor:

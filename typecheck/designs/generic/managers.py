@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import ABC
+from collections.abc import Sequence
 from typing import overload
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from genericbuilders.cache import BlockPool, FullAttentionManager, GroupManager, KVCacheManager, NoManagerError
 from genericbuilders.cache import make_manager as make_full_manager
+from genericbuilders.cache.block_hash import BlockHash
 from genericbuilders.specs import FullAttentionSpec, KVCacheSpec, MambaSpec, SlidingWindowSpec, cdiv
-from typecheck.designs.shared.managers import WithoutPrefixCaching
 
 __all__ = [
     "FullAttentionManager",
@@ -17,11 +19,26 @@ __all__ = [
     "MambaManager",
     "NoManagerError",
     "SlidingWindowManager",
+    "WithoutPrefixCaching",
     "make_manager",
 ]
 
+S = TypeVar("S", bound=KVCacheSpec)
 
-class SlidingWindowManager(WithoutPrefixCaching, KVCacheManager[SlidingWindowSpec]):
+
+class WithoutPrefixCaching(KVCacheManager[S], ABC):
+    """A manager that never finds a block of an earlier request."""
+
+    @override
+    def find_longest_cache_hit(self, hashes: Sequence[BlockHash], max_hit_tokens: int) -> list[int]:
+        return []
+
+    @override
+    def num_common_prefix_blocks(self, request_ids: Sequence[str]) -> int:
+        return 0
+
+
+class SlidingWindowManager(WithoutPrefixCaching[SlidingWindowSpec]):
     """The last window of tokens is kept."""
 
     @override
@@ -29,7 +46,7 @@ class SlidingWindowManager(WithoutPrefixCaching, KVCacheManager[SlidingWindowSpe
         return cdiv(min(num_tokens, self.spec.sliding_window), self.block_size) + 1
 
 
-class MambaManager(WithoutPrefixCaching, KVCacheManager[MambaSpec]):
+class MambaManager(WithoutPrefixCaching[MambaSpec]):
     """One state is kept, and one for each token that may be rolled back."""
 
     @override

@@ -53,7 +53,7 @@ def main() -> list[str]:
     lines.append(f"graphs: {runner.cudagraph_support().name}")
     lines.append(f"planned heads: {runner.num_attention_heads()}")
     moved = runner.states_moved_to(step, torch.tensor([[7], [8]]), torch.zeros(4))
-    lines.append(f"moved states: {moved.tolist()}")
+    lines.append(f"moved states: {moved[0].item():g}, {moved[1].item():g}")
     return lines + configured() + kept_blocks()
 
 

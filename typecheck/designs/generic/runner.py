@@ -24,7 +24,7 @@ class Runner:
     """Builds one batch's metadata for groups of any back ends."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
-        self.groups = groups
+        self.groups: Sequence[Group] = groups
 
     def cudagraph_support(self) -> AttentionCGSupport:
         """What all groups can be captured for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from typing import Final
 
 from torch import Tensor
@@ -27,7 +28,7 @@ __all__ = [
 M = TypeVar("M")
 
 
-class BaseMambaMetadataBuilder(AttentionMetadataBuilder[M, MambaSpec]):
+class BaseMambaMetadataBuilder(AttentionMetadataBuilder[M, MambaSpec], ABC):
     """What builders over states share."""
 
     @classmethod
@@ -52,9 +53,7 @@ class Mamba2Builder(BaseMambaMetadataBuilder[Mamba2Metadata]):
         return Mamba2Metadata(common_attn_metadata.block_table_tensor[:, 0], self.num_states())
 
     @override
-    def update_block_table(
-        self, metadata: Mamba2Metadata, blk_table: Tensor, slot_mapping: Tensor
-    ) -> Mamba2Metadata:
+    def update_block_table(self, metadata: Mamba2Metadata, blk_table: Tensor, slot_mapping: Tensor) -> Mamba2Metadata:
         return Mamba2Metadata(blk_table[:, 0], metadata.num_states)
 
 

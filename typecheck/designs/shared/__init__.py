@@ -1,1 +1,1 @@
-"""What all designs share: metadata, the batch, kernels and a manager base. None of it mentions a builder."""
+"""What designs share: metadata, the batch, kernels, and the managers of those without `S`. None mentions a builder."""

@@ -39,9 +39,7 @@ CPU: Final = torch.device("cpu")
 HEADS: Final = AttentionLayerConfig(num_heads=4, num_kv_heads=2, head_size=8, scale=8**-0.5)
 CONFIG: Final = EngineConfig(max_model_len=64, num_speculative_tokens=1)
 FULL_SPEC: Final = FullAttentionSpec(block_size=4, num_kv_heads=2, head_size=8, dtype=torch.float32)
-WINDOW_SPEC: Final = SlidingWindowSpec(
-    block_size=4, num_kv_heads=2, head_size=8, dtype=torch.float32, sliding_window=8
-)
+WINDOW_SPEC: Final = SlidingWindowSpec(block_size=4, num_kv_heads=2, head_size=8, dtype=torch.float32, sliding_window=8)
 MLA_SPEC: Final = MLAAttentionSpec(block_size=4, num_kv_heads=1, head_size=24, dtype=torch.float32)
 STATE_SPEC: Final = MambaSpec(block_size=4, shapes=((2, 3), (4,)), dtypes=(torch.float32, torch.float32))
 UNIFORM_SPEC: Final = UniformTypeKVCacheSpecs(

@@ -1,0 +1,143 @@
+"""Back ends that cache keys and values: full, latent, and one that plans over differing layers."""
+
+from __future__ import annotations
+
+from abc import ABC
+
+from torch import Tensor
+from typing_extensions import TypeVar, override
+
+from genericbuilders.config import EngineConfig
+from genericbuilders.metadata import CommonAttentionMetadata
+from genericbuilders.specs import AttentionSpec, UniformTypeKVCacheSpecs
+from typecheck.designs.asserting.core import AttentionBackend, AttentionCGSupport, AttentionMetadataBuilder
+from typecheck.designs.shared.kernels import FlashInferImpl, FullImpl, MLAImpl
+from typecheck.designs.shared.metadata import FlashInferMetadata, FullMetadata, MLAMetadata
+
+__all__ = [
+    "FlashInferBackend",
+    "FlashInferBuilder",
+    "FullBackend",
+    "FullBuilder",
+    "MLABackend",
+    "MLABuilder",
+    "MLACommonMetadataBuilder",
+    "heads_of",
+]
+
+M = TypeVar("M")
+
+
+class FullBuilder(AttentionMetadataBuilder[FullMetadata]):
+    """Full attention."""
+
+    @classmethod
+    @override
+    def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: AttentionSpec) -> AttentionCGSupport:
+        if kv_cache_spec.num_kv_heads > 1:
+            return AttentionCGSupport.ALWAYS
+        return AttentionCGSupport.UNIFORM_BATCH
+
+    @override
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> FullMetadata:
+        return FullMetadata(
+            common_attn_metadata.block_table_tensor, common_attn_metadata.seq_lens, self.kv_cache_spec.num_kv_heads
+        )
+
+    @override
+    def update_block_table(self, metadata: FullMetadata, blk_table: Tensor, slot_mapping: Tensor) -> FullMetadata:
+        return FullMetadata(blk_table, metadata.seq_lens, metadata.num_kv_heads)
+
+
+class MLACommonMetadataBuilder(AttentionMetadataBuilder[M], ABC):
+    """What builders of latent attention share, whatever metadata they make."""
+
+    def latent_size(self) -> int:
+        """Elements of one token's latent vector."""
+        return self.kv_cache_spec.head_size
+
+
+class MLABuilder(MLACommonMetadataBuilder[MLAMetadata]):
+    """Latent attention."""
+
+    @override
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> MLAMetadata:
+        return MLAMetadata(common_attn_metadata.block_table_tensor, self.latent_size())
+
+
+class FlashInferBuilder(AttentionMetadataBuilder[FlashInferMetadata]):
+    """Attention from a plan, for layers that may differ."""
+
+    @override
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> FlashInferMetadata:
+        return FlashInferMetadata(common_attn_metadata.query_start_loc, heads_of(self.kv_cache_spec))
+
+
+def heads_of(spec: AttentionSpec | UniformTypeKVCacheSpecs) -> tuple[int, ...]:
+    """Key-value heads of each layer."""
+    if isinstance(spec, UniformTypeKVCacheSpecs):
+        return tuple(inner.num_kv_heads for inner in spec.kv_cache_specs.values() if isinstance(inner, AttentionSpec))
+    return (spec.num_kv_heads,)
+
+
+class FullBackend(AttentionBackend):
+    """Full attention."""
+
+    @staticmethod
+    @override
+    def get_name() -> str:
+        return "full"
+
+    @staticmethod
+    @override
+    def get_builder_cls() -> type[FullBuilder]:
+        return FullBuilder
+
+    @staticmethod
+    @override
+    def get_impl_cls() -> type[FullImpl]:
+        return FullImpl
+
+
+class MLABackend(AttentionBackend):
+    """Latent attention."""
+
+    @staticmethod
+    @override
+    def get_name() -> str:
+        return "mla"
+
+    @staticmethod
+    @override
+    def get_builder_cls() -> type[MLABuilder]:
+        return MLABuilder
+
+    @staticmethod
+    @override
+    def get_impl_cls() -> type[MLAImpl]:
+        return MLAImpl
+
+
+class FlashInferBackend(AttentionBackend):
+    """Attention from a plan."""
+
+    @staticmethod
+    @override
+    def get_name() -> str:
+        return "flashinfer"
+
+    @staticmethod
+    @override
+    def get_builder_cls() -> type[FlashInferBuilder]:
+        return FlashInferBuilder
+
+    @staticmethod
+    @override
+    def get_impl_cls() -> type[FlashInferImpl]:
+        return FlashInferImpl
