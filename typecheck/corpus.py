@@ -1,0 +1,328 @@
+"""The corpus as it lies on disk: designs, cases with their marks, variants. What is malformed is refused by name."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from typing_extensions import TypeIs
+
+__all__ = [
+    "Case",
+    "Corpus",
+    "CorpusError",
+    "Design",
+    "Family",
+    "Fault",
+    "Outcome",
+    "Raises",
+    "Returns",
+    "Shows",
+    "Variant",
+    "read_corpus",
+]
+
+_MARK = re.compile(r"# E(\??)$")
+_OUTCOME = re.compile(r"^At run time:(.*)", re.MULTILINE | re.DOTALL)
+
+
+class CorpusError(ValueError):
+    """Files of the corpus are not what they must be; each line of the message is one of them."""
+
+
+class Design(StrEnum):
+    """A way to type the API, in the order in which they came up."""
+
+    ASSERTING = "asserting"
+    WIDENED = "widened"
+    GENERIC = "generic"
+    COVARIANT = "covariant"
+
+
+@dataclass(frozen=True)
+class Raises:
+    """``run()`` raises an error of that class name, with that text in its message."""
+
+    error: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Returns:
+    """``run()`` returns a value with that ``repr``, where another would be right."""
+
+    wrong: str
+    right: str
+
+
+@dataclass(frozen=True)
+class Shows:
+    """``run()`` returns; the fault shows elsewhere or later, as ``why`` says."""
+
+    why: str
+
+
+Outcome = Raises | Returns | Shows
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mistake in one design.
+
+    Attributes:
+        path: the file.
+        mistake: what its author did wrong.
+        outcome: what running it does.
+        line: where it was done.
+        marks: that line, and those beside it on which a report counts as well.
+    """
+
+    path: Path
+    mistake: str
+    outcome: Outcome
+    line: int
+    marks: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A mistake, whatever the design.
+
+    Attributes:
+        family: the folder of its family.
+        name: its own folder.
+        expressible: whether a type could tell it from right code.
+        reason: why, or why not.
+        cases: by design.
+        absent: why it cannot be made in the designs that have no case.
+    """
+
+    family: str
+    name: str
+    expressible: bool
+    reason: str
+    cases: Mapping[Design, Case]
+    absent: Mapping[Design, str]
+
+    @property
+    def key(self) -> str:
+        """Unique in the corpus: ``family/name``."""
+        return f"{self.family}/{self.name}"
+
+    @property
+    def mistake(self) -> str:
+        """What its author did wrong, in the words of the last design that has it."""
+        return [case.mistake for case in self.cases.values()][-1]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Faults of one kind."""
+
+    name: str
+    title: str
+    faults: tuple[Fault, ...]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A right program that looks like a mistake."""
+
+    family: str
+    name: str
+    design: Design
+    path: Path
+    about: str
+
+    @property
+    def key(self) -> str:
+        """Unique in the corpus, for all designs of it: ``family/name``."""
+        return f"{self.family}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Everything that is checked. Paths are absolute."""
+
+    folder: Path
+    families: tuple[Family, ...]
+    variants: tuple[Variant, ...]
+    programs: Mapping[Design, tuple[Path, ...]]
+
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """All families' faults."""
+        return tuple(fault for family in self.families for fault in family.faults)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Every file that a checker is given."""
+        cases = (case.path for fault in self.faults for case in fault.cases.values())
+        programs = (path for paths in self.programs.values() for path in paths)
+        return (*cases, *(variant.path for variant in self.variants), *dict.fromkeys(programs))
+
+    def short(self, path: Path) -> str:
+        """A path of the corpus as results write it."""
+        return path.relative_to(self.folder).as_posix()
+
+
+def read_corpus(folder: Path) -> Corpus:
+    """Read ``folder``, the study's.
+
+    Raises:
+        CorpusError: something is malformed, missing or superfluous; all of it is listed.
+    """
+    folder = folder.absolute()
+    problems: list[str] = []
+    families = tuple(_family(path, problems) for path in _folders(folder / "cases"))
+    variants = tuple(_variants(folder / "variants", problems))
+    shared = sorted((folder / "designs" / "shared").glob("*.py"))
+    programs = {design: tuple(sorted((folder / "designs" / design).glob("*.py")) + shared) for design in Design}
+    problems += [f"designs/{design} has no program" for design in Design if len(programs[design]) == len(shared)]
+    if not families:
+        problems.append(f"{folder / 'cases'} has no family")
+    if problems:
+        raise CorpusError("\n".join(problems))
+    return Corpus(folder, families, variants, programs)
+
+
+def _family(folder: Path, problems: list[str]) -> Family:
+    about = _toml(folder / "family.toml", problems)
+    told = about.get("cases")
+    told = told if _is_table(told) else {}
+    names = [path.name for path in _folders(folder)]
+    problems += [f"{folder / 'family.toml'}: there is no folder for cases.{name}" for name in told if name not in names]
+    faults = tuple(_fault(folder / name, told.get(name), problems) for name in names)
+    return Family(folder.name, _text(about, "title", folder / "family.toml", problems), faults)
+
+
+def _fault(folder: Path, told: object, problems: list[str]) -> Fault:
+    where = folder.parent / "family.toml"
+    if not _is_table(told):
+        problems.append(f"{where}: cases.{folder.name} is missing")
+        told = {}
+    expressible = told.get("expressible")
+    if not isinstance(expressible, bool):
+        problems.append(f"{where}: cases.{folder.name}.expressible must be true or false")
+    reason = _text(told, "reason", where, problems)
+    absent_table = told.get("absent", {})
+    absent = (
+        {design: str(absent_table[design]) for design in Design if design in absent_table}
+        if _is_table(absent_table)
+        else {}
+    )
+    cases: dict[Design, Case] = {}
+    for design in Design:
+        path = folder / f"{design}.py"
+        if path.is_file() == (design in absent):
+            problems.append(f"{path}: is there although `absent` has it" if design in absent else f"{path}: missing")
+        elif path.is_file():
+            cases[design] = _case(path, problems)
+    _refuse_others(folder, problems)
+    return Fault(folder.parent.name, folder.name, expressible is True, reason, cases, absent)
+
+
+def _case(path: Path, problems: list[str]) -> Case:
+    source = path.read_text(encoding="utf-8")
+    mistake, told = _docstring(path, source, problems)
+    outcome = _outcome(told)
+    if outcome is None:
+        problems.append(
+            f"{path}: the docstring needs 'At run time: Error: text', 'wrong: x; right: y' or 'nothing: why'"
+        )
+        outcome = Shows("")
+    marks: set[int] = set()
+    lines: list[int] = []
+    for number, line in enumerate(source.splitlines(), 1):
+        found = _MARK.search(line)
+        if found:
+            marks.add(number)
+            lines += [] if found[1] else [number]
+    if len(lines) != 1:
+        problems.append(f"{path}: {len(lines)} lines end in '# E'; one must")
+    elif max(marks) - min(marks) + 1 != len(marks):
+        problems.append(f"{path}: the lines {sorted(marks)} are marked with a gap; '# E?' stands beside '# E'")
+    return Case(path, mistake, outcome, lines[0] if lines else 1, frozenset(marks))
+
+
+def _outcome(told: str | None) -> Outcome | None:
+    if not told:
+        return None
+    kind, _, rest = (part.strip() for part in told.partition(":"))
+    if kind == "nothing":
+        return Shows(rest) if rest else None
+    if kind == "wrong":
+        wrong, found, right = rest.partition("; right: ")
+        return Returns(wrong, right) if found else None
+    return Raises(kind, rest) if kind.isidentifier() else None
+
+
+def _variants(folder: Path, problems: list[str]) -> Iterator[Variant]:
+    for family in _folders(folder):
+        absent = _absent(family, problems)
+        for place in _folders(family):
+            _refuse_others(place, problems)
+            for design in Design:
+                path = place / f"{design}.py"
+                left_out = design in absent.get(place.name, ())
+                if path.is_file() == left_out:
+                    problems.append(f"{path}: is there although `absent` has it" if left_out else f"{path}: missing")
+                elif path.is_file():
+                    source = path.read_text(encoding="utf-8")
+                    if any(_MARK.search(line) for line in source.splitlines()):
+                        problems.append(f"{path}: a variant is right and has no marks")
+                    yield Variant(family.name, place.name, design, path, _docstring(path, source, problems)[0])
+
+
+def _absent(family: Path, problems: list[str]) -> dict[str, set[str]]:
+    path = family / "family.toml"
+    told = _toml(path, problems).get("variants", {}) if path.is_file() else {}
+    found: dict[str, set[str]] = {}
+    for name, about in told.items() if _is_table(told) else ():
+        absent = about.get("absent") if _is_table(about) else None
+        found[name] = set(absent) if _is_table(absent) else set()
+    return found
+
+
+def _docstring(path: Path, source: str, problems: list[str]) -> tuple[str, str | None]:
+    """The first paragraph, and what follows ``At run time:``; both on one line."""
+    text = ast.get_docstring(ast.parse(source, str(path))) or ""
+    about = " ".join(text.partition("\n\n")[0].split())
+    if not about:
+        problems.append(f"{path}: the docstring is missing")
+    found = _OUTCOME.search(text)
+    return about, " ".join(found[1].split()) if found else None
+
+
+def _refuse_others(folder: Path, problems: list[str]) -> None:
+    known = {f"{design}.py" for design in Design}
+    problems += [f"{path}: no design of that name" for path in sorted(folder.glob("*.py")) if path.name not in known]
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*") if path.is_dir() and path.name != "__pycache__")
+
+
+def _toml(path: Path, problems: list[str]) -> Mapping[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        problems.append(f"{path}: {error}")
+        return {}
+
+
+def _text(table: Mapping[str, object], key: str, where: Path, problems: list[str]) -> str:
+    value = table.get(key)
+    if isinstance(value, str) and value:
+        return value
+    problems.append(f"{where}: {key} must be a text")
+    return ""
+
+
+def _is_table(value: object) -> TypeIs[Mapping[str, object]]:
+    return isinstance(value, Mapping)
