@@ -35,6 +35,9 @@ FOREIGN = (
     "CONDA_DEFAULT_ENV",
     "FORCE_COLOR",
     "CLICOLOR_FORCE",
+    # These two make pyright fetch another version than the one that is installed.
+    "PYRIGHT_PYTHON_FORCE_VERSION",
+    "PYRIGHT_PYTHON_PYLANCE_VERSION",
 )
 OWN = {"PYTHONUTF8": "1", "NO_COLOR": "1", "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1", "TERM": "dumb"}
 

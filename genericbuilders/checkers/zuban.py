@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from pathlib import Path
 from typing import ClassVar
@@ -45,7 +46,8 @@ class Zuban(Checker):
             f"--python-executable={request.python}",
             *(f"--extra-search-path={path}" for path in request.import_paths),
             "--",
-            *map(str, request.files),
+            # It takes patterns, and a name with brackets for one.
+            *(glob.escape(str(file)) for file in request.files),
         )
         return Command(arguments)
 

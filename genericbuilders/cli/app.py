@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from genericbuilders.cli.backends import backends
+from genericbuilders.cli.compare import compare
 from genericbuilders.cli.generate import generate
 
 __all__ = ["app"]
@@ -16,6 +17,7 @@ __all__ = ["app"]
 app: typer.Typer = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
 app.command()(generate)
 app.command()(backends)
+app.command()(compare)
 
 
 def _show_version(wanted: bool) -> None:
