@@ -28,6 +28,7 @@ class Finding:
 
     path: str
     line: int
+    column: int
     code: str
     message: str
     kind: str = "error"
@@ -93,7 +94,9 @@ def find(
     run = check(lane.checker, lane.level, request)
     if run.status is not Status.OK:
         raise CheckerFailedError(f"{lane.checker.name} over {root}: {run.status}: {run.reason}")
-    return sorted(_finding(each, root.absolute()) for each in run.diagnostics if _counts(each)), run.version or "unknown"
+    return sorted(
+        _finding(each, root.absolute()) for each in run.diagnostics if _counts(each)
+    ), run.version or "unknown"
 
 
 def _counts(diagnostic: Diagnostic) -> bool:
@@ -114,8 +117,8 @@ def _finding(diagnostic: Diagnostic, root: Path) -> Finding:
     revealed = _revealed(diagnostic)
     path = diagnostic.path.relative_to(root).as_posix()
     if revealed is not None:
-        return Finding(path, diagnostic.line, "", revealed, "reveal")
-    return Finding(path, diagnostic.line, diagnostic.code, _tidy(diagnostic.message))
+        return Finding(path, diagnostic.line, diagnostic.column, "", revealed, "reveal")
+    return Finding(path, diagnostic.line, diagnostic.column, diagnostic.code, _tidy(diagnostic.message))
 
 
 def _tidy(message: str) -> str:

@@ -2,81 +2,27 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from typecheck.out_of_tree.checking import Finding
-from typecheck.out_of_tree.designs import BASE_CLASS
+from typecheck.out_of_tree.places import KINDS, Place, Places
 
-__all__ = ["KINDS", "Change", "Delta", "Places", "compare"]
-
-# The base and its helpers; a builder class; a back end naming its builder; whatever holds or calls builders.
-KINDS = ("base", "builder", "get_builder_cls", "call site")
-_BASE_FILE = "vllm/v1/attention/backend.py"
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a line is: its scope's qualified name and one of `KINDS`."""
-
-    scope: str
-    kind: str
-
-
-class Places:
-    """Finds the places of lines in one tree."""
-
-    def __init__(self, root: Path, builder_names: Mapping[str, frozenset[str]]) -> None:
-        self._root = root
-        self._builder_names = builder_names
-        self._scopes: dict[str, list[tuple[int, int, tuple[str, ...]]]] = {}
-
-    def of(self, path: str, line: int) -> Place:
-        """The place of a line."""
-        if path not in self._scopes:
-            syntax = ast.parse((self._root / path).read_text(encoding="utf-8", errors="replace"))
-            self._scopes[path] = list(_scopes(syntax, ()))
-        inside = [names for first, last, names in self._scopes[path] if first <= line <= last]
-        names = max(inside, key=len, default=())
-        return Place(".".join(names) or "<module>", self._kind(path, names))
-
-    def _kind(self, path: str, names: tuple[str, ...]) -> str:
-        if path == _BASE_FILE:
-            return "base"
-        if "get_builder_cls" in names:
-            return "get_builder_cls"
-        builders = self._builder_names.get(path, frozenset[str]())
-        return "builder" if builders.intersection(names) else "call site"
-
-
-def _scopes(node: ast.AST, names: tuple[str, ...]) -> Iterable[tuple[int, int, tuple[str, ...]]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            inner = (*names, child.name)
-            first = min([child.lineno, *(each.lineno for each in child.decorator_list)])
-            yield first, child.end_lineno or child.lineno, inner
-            yield from _scopes(child, inner)
-        else:
-            yield from _scopes(child, names)
+__all__ = ["Change", "Delta", "compare", "tally"]
 
 
 @dataclass(frozen=True)
 class Change:
-    """One error that is only on one side. ``about_spec``: its message names a spec, a builder or the hook."""
+    """One error that is only on one side, and where it is."""
 
-    package: str
-    kind: str
-    scope: str
     finding: Finding
+    place: Place
 
     @property
-    def about_spec(self) -> bool:
-        """Whether the message is about what the designs differ in."""
-        words = ("kv_cache_spec", "KVCacheSpec", "AttentionSpec", "MambaSpec", BASE_CLASS, "get_cudagraph_support")
-        return any(word in self.finding.message for word in words)
+    def package(self) -> str:
+        """The import package that it is in."""
+        return self.finding.path.partition("/")[0]
 
 
 @dataclass(frozen=True)
@@ -92,9 +38,7 @@ class Delta:
     reworded: int
 
 
-def compare(
-    before: Sequence[Finding], after: Sequence[Finding], places_before: Places, places_after: Places
-) -> Delta:
+def compare(before: Sequence[Finding], after: Sequence[Finding], places_before: Places, places_after: Places) -> Delta:
     """Pair the errors of two trees: by exact line, then by scope (lines may have moved), then by line and rule."""
     left = [each for each in before if each.kind == "error"]
     right = [each for each in after if each.kind == "error"]
@@ -131,16 +75,12 @@ def _pair(
 
 
 def _changes(findings: Iterable[Finding], places: Places) -> tuple[Change, ...]:
-    changes: list[Change] = []
-    for each in findings:
-        place = places.of(each.path, each.line)
-        changes.append(Change(each.path.partition("/")[0], place.kind, place.scope, each))
-    return tuple(changes)
+    return tuple(Change(each, places.of(each.path, each.line)) for each in findings)
 
 
 def tally(changes: Iterable[Change]) -> dict[str, dict[str, int]]:
-    """How many by package and kind."""
+    """How many by package and kind of place."""
     counted: dict[str, Counter[str]] = defaultdict(Counter)
     for change in changes:
-        counted[change.package][change.kind] += 1
+        counted[change.package][change.place.kind] += 1
     return {package: {kind: kinds[kind] for kind in KINDS if kinds[kind]} for package, kinds in sorted(counted.items())}

@@ -28,7 +28,8 @@ class Design:
         hook_spec: the same in the class methods that take a spec.
         type_variable: the statement that makes ``S``; ``None`` when there is no second parameter.
         read_only: ``kv_cache_spec`` is a property.
-        migrated: builders with a known narrow spec are rewritten to name it.
+        rewrite: what is done to the builders: ``migrate`` has those with a known narrow spec name it to the base,
+            ``strip`` takes their class-level re-annotations and asserts away, ``None`` leaves them.
     """
 
     name: str
@@ -36,7 +37,7 @@ class Design:
     hook_spec: str | None = None
     type_variable: str | None = None
     read_only: bool = False
-    migrated: bool = False
+    rewrite: str | None = None
 
     @property
     def parameters(self) -> int:
@@ -52,19 +53,20 @@ _DEFAULT = ', default="KVCacheSpec"'
 WIDENED = Design("widened")
 DESIGNS: tuple[Design, ...] = (
     WIDENED,
+    Design("widened-stripped", rewrite="strip"),
     Design("asserting", '"AttentionSpec"', '"AttentionSpec"'),
     Design("generic", "S", "S", _variable(_DEFAULT)),
     Design("generic-covariant", "S", '"KVCacheSpec"', _variable(_DEFAULT + ", covariant=True"), read_only=True),
     Design("generic-attention-default", "S", "S", _variable(', default="AttentionSpec"')),
     Design("generic-no-default", "S", "S", _variable("")),
-    Design("generic-migrated", "S", "S", _variable(_DEFAULT), migrated=True),
+    Design("generic-migrated", "S", "S", _variable(_DEFAULT), rewrite="migrate"),
     Design(
         "generic-covariant-migrated",
         "S",
         '"KVCacheSpec"',
         _variable(_DEFAULT + ", covariant=True"),
         read_only=True,
-        migrated=True,
+        rewrite="migrate",
     ),
 )
 
@@ -91,7 +93,9 @@ def patch_base(source: str, design: Design) -> str:
         return source
     module = cst.parse_module(source)
     patched = _patch_class(_find_class(module), design)
-    body = [patched if _is_base(statement) else statement for statement in module.body]
+    body: list[cst.BaseStatement | cst.SimpleStatementLine] = [
+        patched if _is_base(statement) else statement for statement in module.body
+    ]
     if design.type_variable is not None:
         body = _add_type_variable(body, design.type_variable)
     return module.with_changes(body=body).code
@@ -104,7 +108,9 @@ def _is_base(node: cst.CSTNode) -> bool:
 def _find_class(module: cst.Module) -> cst.ClassDef:
     found = [node for node in module.body if isinstance(node, cst.ClassDef) and _is_base(node)]
     if len(found) != 1:
-        raise PatchError(f"expected one top-level class {BASE_CLASS}, found {len(found)}; is this vLLM 0.32's backend.py?")
+        raise PatchError(
+            f"expected one top-level class {BASE_CLASS}, found {len(found)}; is this vLLM 0.32's backend.py?"
+        )
     return found[0]
 
 
@@ -113,7 +119,8 @@ def _add_type_variable(
 ) -> list[cst.BaseStatement | cst.SimpleStatementLine]:
     made = m.SimpleStatementLine(body=[m.Assign(targets=[m.AssignTarget(target=m.Name("M"))], value=m.Call())])
     added = cst.parse_module(f"import typing_extensions; {statement}\n").body[0]
-    assert isinstance(added, cst.SimpleStatementLine)
+    if not isinstance(added, cst.SimpleStatementLine):
+        raise PatchError(f"{statement} is no simple statement")
     result: list[cst.BaseStatement | cst.SimpleStatementLine] = []
     hits = 0
     for node in body:
@@ -195,5 +202,4 @@ def _store_privately(function: cst.FunctionDef) -> cst.FunctionDef:
 
 def _property() -> cst.BaseStatement:
     made = cst.parse_statement("@property\ndef kv_cache_spec(self) -> S:\n    return self._kv_cache_spec\n")
-    assert isinstance(made, cst.FunctionDef)
     return made.with_changes(leading_lines=[cst.EmptyLine(indent=False)])

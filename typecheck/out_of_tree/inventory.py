@@ -1,4 +1,4 @@
-"""What builder classes a tree of packages has, read from the syntax: bases through imports, hints, what narrows them."""
+"""What builder classes a tree of packages has, read from the syntax: bases through imports, and hints."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["ROOT_BUILDER", "Builder", "Hatches", "Inventory", "Module", "Tree", "take_inventory"]
+from typecheck.out_of_tree.hatches import Hatches, count_hatches
+
+__all__ = ["ROOT_BUILDER", "Builder", "Inventory", "Module", "Tree", "take_inventory"]
 
 ROOT_BUILDER = ("vllm.v1.attention.backend", "AttentionMetadataBuilder")
 _HOOKS = ("get_cudagraph_support", "get_varlen_cudagraph_max_query_len")
@@ -99,7 +101,7 @@ class Tree:
         return None
 
     def resolve(self, module: str, name: str, depth: int = 0) -> tuple[str, str] | None:
-        """Where the class that ``module`` calls ``name`` is defined, through re-exports; ``None`` if not in the tree."""
+        """Where the class that ``module`` calls ``name`` is defined, through re-exports; ``None``: not in the tree."""
         found = self.module(module)
         if found is None or depth > 12:
             return None
@@ -112,28 +114,6 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Hatches:
-    """What stands around ``kv_cache_spec`` in a builder's own body, or (summed) in a set of builders."""
-
-    re_annotations: int = 0
-    asserts: int = 0
-    isinstance_tests: int = 0
-    casts: int = 0
-    ignores: int = 0
-    any_hints: int = 0
-
-    def __add__(self, other: Hatches) -> Hatches:
-        return Hatches(
-            self.re_annotations + other.re_annotations,
-            self.asserts + other.asserts,
-            self.isinstance_tests + other.isinstance_tests,
-            self.casts + other.casts,
-            self.ignores + other.ignores,
-            self.any_hints + other.any_hints,
-        )
-
-
-@dataclass(frozen=True)
 class Builder:
     """One builder class.
 
@@ -143,9 +123,10 @@ class Builder:
         direct: the base is vLLM's own `AttentionMetadataBuilder`.
         nested: the class is made inside a function.
         dynamic_base: the base is a value known at run time only.
-        init_hint: hint of ``kv_cache_spec`` in its own ``__init__``: a name, ``""`` for no hint, ``None`` for no own one.
+        init_hint: hint of ``kv_cache_spec`` in its own ``__init__``: a name, ``""``: none, ``None``: no own one.
         hook_hints: the same for each hook that it overrides.
         re_annotation: the class-level annotation of ``kv_cache_spec``.
+        parent: the module and name of that base, where it could be followed.
     """
 
     package: str
@@ -163,6 +144,12 @@ class Builder:
     hook_hints: dict[str, str]
     re_annotation: str | None
     hatches: Hatches
+    parent: tuple[str, str] | None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its module and name, as ``parent`` of another has them."""
+        return self.module, self.name
 
     @property
     def own_spec(self) -> str | None:
@@ -186,6 +173,18 @@ class Inventory:
         """The builders of one package."""
         return [builder for builder in self.builders if builder.package == package]
 
+    def chain(self, builder: Builder) -> list[Builder]:
+        """The builder and its ancestors, nearest first, without vLLM's root."""
+        by_key = {each.key: each for each in self.builders if not each.nested}
+        found = [builder]
+        while (parent := by_key.get(found[-1].parent or ("", ""))) is not None and parent not in found:
+            found.append(parent)
+        return found
+
+    def spec_of(self, builder: Builder) -> str:
+        """The spec that the builder or its nearest ancestor with a word on it says; ``KVCacheSpec`` if none does."""
+        return next((each.own_spec for each in self.chain(builder) if each.own_spec is not None), "KVCacheSpec")
+
 
 def take_inventory(tree: Tree) -> Inventory:
     """Every builder class of the tree's packages.
@@ -207,9 +206,7 @@ def take_inventory(tree: Tree) -> Inventory:
     return found
 
 
-def _collect(
-    tree: Tree, module: Module, package: str, memory: dict[tuple[str, str], bool], found: Inventory
-) -> None:
+def _collect(tree: Tree, module: Module, package: str, memory: dict[tuple[str, str], bool], found: Inventory) -> None:
     top_level = {id(node) for node in module.classes.values()}
     for node in ast.walk(module.syntax):
         if not isinstance(node, ast.ClassDef) or (module.name, node.name) == ROOT_BUILDER:
@@ -258,9 +255,7 @@ def _is_builder(tree: Tree, target: tuple[str, str], memory: dict[tuple[str, str
     return memory[target]
 
 
-def _describe(
-    tree: Tree, module: Module, package: str, node: ast.ClassDef, base: ast.expr, nested: bool
-) -> Builder:
+def _describe(tree: Tree, module: Module, package: str, node: ast.ClassDef, base: ast.expr, nested: bool) -> Builder:
     inner = base.value if isinstance(base, ast.Subscript) else base
     target = _target(tree, module, inner)
     arguments = 0
@@ -283,7 +278,8 @@ def _describe(
         init_hint=None if init is None else _hint(init),
         hook_hints={name: _hint(methods[name]) or "" for name in _HOOKS if name in methods},
         re_annotation=_re_annotation(node),
-        hatches=_hatches(module, node),
+        hatches=count_hatches(node, module.lines),
+        parent=target,
     )
 
 
@@ -308,33 +304,3 @@ def _re_annotation(node: ast.ClassDef) -> str | None:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.target.id == _SPEC:
             return _name(each.annotation)
     return None
-
-
-def _mentions_spec(node: ast.AST) -> bool:
-    return any(
-        (isinstance(each, ast.Name) and each.id == _SPEC) or (isinstance(each, ast.Attribute) and each.attr == _SPEC)
-        for each in ast.walk(node)
-    )
-
-
-def _calls(node: ast.AST, name: str) -> Iterator[ast.Call]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == name:
-            yield each
-
-
-def _hatches(module: Module, node: ast.ClassDef) -> Hatches:
-    asserts = [each for each in ast.walk(node) if isinstance(each, ast.Assert)]
-    narrowing = [each for each in asserts if any(_mentions_spec(call) for call in _calls(each, "isinstance"))]
-    tests = sum(_mentions_spec(call.args[0]) for call in _calls(node, "isinstance") if call.args)
-    hints = [_hint(each) for each in ast.walk(node) if isinstance(each, ast.FunctionDef)]
-    return Hatches(
-        re_annotations=int(_re_annotation(node) is not None),
-        asserts=len(narrowing),
-        isinstance_tests=tests - len(narrowing),
-        casts=sum(any(_mentions_spec(each) for each in call.args) for call in _calls(node, "cast")),
-        ignores=sum(
-            _SPEC in line and "type: ignore" in line for line in module.lines[node.lineno - 1 : node.end_lineno]
-        ),
-        any_hints=sum(hint in ("", "Any", "object") for hint in hints),
-    )

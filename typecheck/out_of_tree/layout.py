@@ -13,7 +13,13 @@ from typecheck.out_of_tree.packages import VLLM, Unpacked
 __all__ = ["lay_out", "moved_names"]
 
 # Where names that peers import by an older path may have gone to.
-_SEARCHED = ("vllm/v1/attention", "vllm/v1/worker", "vllm/model_executor/layers/attention", "vllm/v1/kv_cache_interface.py")
+_SEARCHED = (
+    "vllm/v1/attention",
+    "vllm/v1/worker",
+    "vllm/model_executor/layers/attention",
+    "vllm/v1/kv_cache_interface.py",
+)
+_MENDED = ("Builder", "Backend", "Metadata", "Spec", "Impl", "AttentionCGSupport", "AttentionType", "AttentionGroup")
 
 
 def lay_out(root: Path, sources: Sequence[Unpacked], changed: Mapping[str, str]) -> None:
@@ -29,9 +35,11 @@ def lay_out(root: Path, sources: Sequence[Unpacked], changed: Mapping[str, str])
                     os.link(file, target)
                 except OSError:
                     shutil.copy2(file, target)
-    for path, text in changed.items():
-        target = root / path
+    for name, text in changed.items():
+        target = root / name
         target.parent.mkdir(parents=True, exist_ok=True)
+        # The link that may be there is to the cached source.
+        target.unlink(missing_ok=True)
         target.write_text(text, encoding="utf-8")
 
 
@@ -54,9 +62,11 @@ def moved_names(tree: Tree) -> tuple[dict[str, list[tuple[str, str]]], list[str]
             if _has(tree, origin, name):
                 continue
             where = homes.get(name, [])
-            if len(where) == 1 and origin != "vllm.attention" and origin.count(".") >= 1:
+            if not name.endswith(_MENDED):
+                continue
+            if len(where) == 1 and origin != "vllm.attention":
                 mended.setdefault(origin, set()).add((name, where[0]))
-            elif name.endswith(("Builder", "Backend", "Spec", "AttentionGroup")):
+            else:
                 broken.append(f"{module.path}:{line}: from {origin} import {name}")
     return {origin: sorted(names) for origin, names in sorted(mended.items())}, sorted(broken)
 

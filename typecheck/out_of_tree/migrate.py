@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import libcst as cst
 import libcst.matchers as m
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
 from typecheck.out_of_tree.designs import BASE_CLASS
 from typecheck.out_of_tree.inventory import Builder
 
-__all__ = ["Migrated", "migrate_file"]
+__all__ = ["Migrated", "migrate_file", "strip_file"]
 
 _SPEC = "kv_cache_spec"
 
@@ -22,7 +22,7 @@ class Migrated:
     """One rewritten file.
 
     Attributes:
-        bases: builders that now name their spec.
+        bases: builders that now name their spec to their base.
         re_annotations: class-level annotations that this made needless and that are gone.
         asserts: likewise ``assert isinstance(kv_cache_spec, X)``.
     """
@@ -39,76 +39,90 @@ def migrate_file(source: str, builders: Sequence[Builder]) -> Migrated:
     Raises:
         ValueError: a builder that is to be rewritten is not at the line where it was counted.
     """
-    wanted = {builder.line: builder for builder in builders if builder.direct and builder.narrow}
+    return _rewrite(source, [each for each in builders if each.direct and each.narrow], name_spec=True)
+
+
+def strip_file(source: str, builders: Sequence[Builder]) -> Migrated:
+    """``source`` without its builders' class-level re-annotations and asserts; lines keep their numbers.
+
+    Raises:
+        ValueError: a builder that is to be rewritten is not at the line where it was counted.
+    """
+    chosen = [each for each in builders if each.hatches.re_annotations or each.hatches.asserts]
+    return _rewrite(source, chosen, name_spec=False)
+
+
+def _rewrite(source: str, builders: Sequence[Builder], *, name_spec: bool) -> Migrated:
+    wanted = {builder.line: builder for builder in builders}
+    if not wanted:
+        return Migrated(source, 0, 0, 0)
     wrapper = MetadataWrapper(cst.parse_module(source))
-    migrator = _Migrator(wanted)
+    migrator = _Migrator(wanted, name_spec=name_spec)
     module = wrapper.visit(migrator)
     if len(migrator.done) != len(wanted):
         left = sorted(builder.name for line, builder in wanted.items() if line not in migrator.done)
         raise ValueError(f"these builders were not found where they were counted: {', '.join(left)}")
     if migrator.needs_any:
         module = _import_any(module)
-    return Migrated(module.code, len(migrator.done), migrator.re_annotations, migrator.asserts)
-
-
-def _pass() -> cst.Pass:
-    # In place of what goes, so that no line moves.
-    return cst.Pass()
+    return Migrated(module.code, len(migrator.done) if name_spec else 0, migrator.re_annotations, migrator.asserts)
 
 
 class _Migrator(cst.CSTTransformer):
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self, wanted: Mapping[int, Builder]) -> None:
+    def __init__(self, wanted: Mapping[int, Builder], *, name_spec: bool) -> None:
         super().__init__()
         self._wanted = wanted
-        self._specs: list[str | None] = []
-        self._functions = 0
+        self._name_spec = name_spec
+        # The classes around the node, innermost last, and for each the functions between it and the node.
+        self._classes: list[Builder | None] = []
+        self._functions: list[int] = [0]
         self.done: set[int] = set()
         self.re_annotations = 0
         self.asserts = 0
         self.needs_any = False
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
-        builder = self._wanted.get(self._line(node.name))
-        self._specs.append(builder.own_spec if builder else None)
+        self._classes.append(self._wanted.get(self._line(node.name)))
+        self._functions.append(0)
 
     def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
-        spec = self._specs.pop()
-        if spec is None:
+        self._functions.pop()
+        builder = self._classes.pop()
+        if builder is None:
             return updated_node
-        builder = self._wanted[self._line(original_node.name)]
-        bases = [self._base(base, builder, spec) for base in updated_node.bases]
         self.done.add(builder.line)
-        return updated_node.with_changes(bases=bases)
+        if not self._name_spec or builder.own_spec is None:
+            return updated_node
+        spec = builder.own_spec
+        return updated_node.with_changes(bases=[self._base(base, builder, spec) for base in updated_node.bases])
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        self._functions += 1
+        self._functions[-1] += 1
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        self._functions -= 1
+        self._functions[-1] -= 1
         return updated_node
 
-    def leave_AnnAssign(
-        self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign
-    ) -> cst.AnnAssign | cst.Pass:
-        if self._specs[-1:] in ([], [None]) or self._functions or not m.matches(updated_node.target, m.Name(_SPEC)):
+    def leave_AnnAssign(self, original_node: cst.AnnAssign, updated_node: cst.AnnAssign) -> cst.AnnAssign | cst.Pass:
+        builder = self._classes[-1] if self._classes else None
+        if builder is None or self._functions[-1] or not m.matches(updated_node.target, m.Name(_SPEC)):
             return updated_node
         self.re_annotations += 1
-        return _pass()
+        return cst.Pass()  # so that no line moves
 
     def leave_Assert(self, original_node: cst.Assert, updated_node: cst.Assert) -> cst.Assert | cst.Pass:
-        spec = self._specs[-1] if self._specs else None
-        subject = m.Name(_SPEC) | m.Attribute(value=m.Name("self"), attr=m.Name(_SPEC))
-        if spec is None or not m.matches(
-            updated_node.test,
-            m.Call(func=m.Name("isinstance"), args=[m.Arg(value=subject), m.Arg(value=m.Name(spec))]),
-        ):
+        builder = self._classes[-1] if self._classes else None
+        if builder is None or self._range(original_node).start.line != self._range(original_node).end.line:
             return updated_node
-        if self._span(original_node) > 1:
+        subject = m.Name(_SPEC) | m.Attribute(value=m.Name("self"), attr=m.Name(_SPEC))
+        # With the spec named to the base, only an assert of that spec has become needless.
+        spec = m.Name(builder.own_spec or "") if self._name_spec else m.DoNotCare()
+        call = m.Call(func=m.Name("isinstance"), args=[m.Arg(value=subject), m.Arg(value=spec)])
+        if not m.matches(updated_node.test, call):
             return updated_node
         self.asserts += 1
-        return _pass()
+        return cst.Pass()
 
     def _base(self, base: cst.Arg, builder: Builder, spec: str) -> cst.Arg:
         # A string where the file imports the spec for checkers only costs nothing elsewhere.
@@ -124,20 +138,22 @@ class _Migrator(cst.CSTTransformer):
         return base
 
     def _line(self, node: cst.CSTNode) -> int:
-        return self.get_metadata(PositionProvider, node).start.line
+        return self._range(node).start.line
 
-    def _span(self, node: cst.CSTNode) -> int:
-        position = self.get_metadata(PositionProvider, node)
-        return position.end.line - position.start.line + 1
+    def _range(self, node: cst.CSTNode) -> CodeRange:
+        found = self.get_metadata(PositionProvider, node)
+        if not isinstance(found, CodeRange):
+            raise TypeError(f"LibCST gives a {type(node).__name__} no position")
+        return found
 
 
 def _import_any(module: cst.Module) -> cst.Module:
-    has_any = m.ImportFrom(module=m.Name("typing"), names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name("Any")), m.ZeroOrMore()])
+    has_any = m.ImportFrom(
+        module=m.Name("typing"), names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name("Any")), m.ZeroOrMore()]
+    )
     if m.findall(module, has_any):
         return module
-    brings_base = m.ImportFrom(
-        names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name(BASE_CLASS)), m.ZeroOrMore()]
-    )
+    brings_base = m.ImportFrom(names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name(BASE_CLASS)), m.ZeroOrMore()])
     body: list[cst.BaseStatement | cst.SimpleStatementLine] = []
     added = cst.ImportFrom(module=cst.Name("typing"), names=[cst.ImportAlias(name=cst.Name("Any"))])
     done = False

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 __all__ = ["PACKAGES", "VLLM", "Package", "Unpacked", "fetch", "unpack_wheel"]
 
 # Wheels for any Linux do, since nothing in them is run.
-_PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (17, 24, 27, 28, 31, 34, 35)) + ("linux_x86_64", "any")
+_PLATFORMS = (*(f"manylinux_2_{minor}_x86_64" for minor in (17, 24, 27, 28, 31, 34, 35)), "linux_x86_64", "any")
 
 
 @dataclass(frozen=True)

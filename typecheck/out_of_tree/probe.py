@@ -1,13 +1,10 @@
-"""What checkers make of ``kv_cache_spec``: ``reveal_type`` at call sites, and a module of questions about each builder."""
+"""What checkers make of ``kv_cache_spec``: ``reveal_type`` at call sites, a module of questions on builders."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import libcst as cst
-import libcst.matchers as m
-from libcst.metadata import MetadataWrapper, PositionProvider
 
 from typecheck.out_of_tree.inventory import Builder
 
@@ -57,7 +54,7 @@ def probe_module(builders: Sequence[Builder]) -> ProbeModule:
 
 @dataclass(frozen=True)
 class RevealedSites:
-    """A file with its call sites wrapped; ``sites`` gives the line and the method of each."""
+    """A file with its call sites wrapped; ``sites`` gives the line and the method of each, in order."""
 
     code: str
     sites: tuple[tuple[int, str], ...]
@@ -69,35 +66,36 @@ def reveal_sites(source: str, builder_lines: Sequence[tuple[int, int]]) -> Revea
     ``build`` and its kin count when what they are called on has "builder" in its text; calls inside builders
     (``builder_lines``: first and last line of each) and inside ``get_builder_cls`` are no call sites.
     """
-    wrapper = MetadataWrapper(cst.parse_module(source))
-    revealer = _Revealer(builder_lines)
-    code = wrapper.visit(revealer).code
-    return RevealedSites(code, tuple(sorted(revealer.sites)))
+    lines = source.encode().splitlines(keepends=True)
+    edits: list[tuple[int, int, bytes]] = []
+    sites: list[tuple[int, int, int, int, str]] = []
+    for call, method in _sites(ast.parse(source)):
+        if any(first <= call.lineno <= last for first, last in builder_lines):
+            continue
+        if call.end_lineno is None or call.end_col_offset is None:
+            raise ValueError(f"line {call.lineno}: a call without an end; it was not parsed from text")
+        # Outer before inner, which is the order of the columns that the checkers give.
+        sites.append((call.lineno, call.col_offset, -call.end_lineno, -call.end_col_offset, method))
+        edits.append((call.lineno, call.col_offset, b"reveal_type("))
+        edits.append((call.end_lineno, call.end_col_offset, b")"))
+    # From the end, so that no edit moves the place of another; at one place, what closes comes before what opens.
+    for line, column, text in sorted(edits, key=lambda edit: (edit[0], edit[1], edit[2] != b")"), reverse=True):
+        old = lines[line - 1]
+        lines[line - 1] = old[:column] + text + old[column:]
+    return RevealedSites(b"".join(lines).decode(), tuple((site[0], site[-1]) for site in sorted(sites)))
 
 
-class _Revealer(cst.CSTTransformer):
-    METADATA_DEPENDENCIES = (PositionProvider,)
+def _sites(node: ast.AST) -> Iterator[tuple[ast.Call, str]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and child.name == "get_builder_cls":
+            continue
+        if isinstance(child, ast.Call) and isinstance(child.func, ast.Attribute) and _yields(child.func):
+            yield child, child.func.attr
+        yield from _sites(child)
 
-    def __init__(self, builder_lines: Sequence[tuple[int, int]]) -> None:
-        super().__init__()
-        self._builder_lines = builder_lines
-        self.sites: list[tuple[int, str]] = []
 
-    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        return node.name.value != "get_builder_cls"
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        if not isinstance(original_node.func, cst.Attribute):
-            return updated_node
-        method = original_node.func.attr.value
-        line = self.get_metadata(PositionProvider, original_node).start.line
-        if any(first <= line <= last for first, last in self._builder_lines):
-            return updated_node
-        if method in _METADATA_MAKERS:
-            receiver = cst.Module([]).code_for_node(original_node.func.value)
-            if "builder" not in receiver or m.matches(original_node.func.value, m.Call(func=m.Name("super"))):
-                return updated_node
-        elif method not in _BUILDER_MAKERS:
-            return updated_node
-        self.sites.append((line, method))
-        return cst.Call(func=cst.Name("reveal_type"), args=[cst.Arg(value=updated_node)])
+def _yields(function: ast.Attribute) -> bool:
+    if function.attr in _METADATA_MAKERS:
+        receiver = ast.unparse(function.value)
+        return "builder" in receiver and not receiver.startswith("super()")
+    return function.attr in _BUILDER_MAKERS

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from typecheck.out_of_tree import layout
 from typecheck.out_of_tree.checking import LANES, Finding, Lane, find
-from typecheck.out_of_tree.delta import Change, Places, compare, tally
 from typecheck.out_of_tree.designs import WIDENED, Design, patch_base
-from typecheck.out_of_tree.inventory import Builder, Hatches, Inventory, Tree, take_inventory
-from typecheck.out_of_tree.migrate import migrate_file
-from typecheck.out_of_tree.packages import VLLM, Unpacked
-from typecheck.out_of_tree.probe import PROBE_FILE, QUESTIONS, ProbeModule, probe_module, reveal_sites
+from typecheck.out_of_tree.figures import SIDES, Checked, Json, answers, call_sites, changes, side_of
+from typecheck.out_of_tree.hatches import Hatches
+from typecheck.out_of_tree.imports import failing
+from typecheck.out_of_tree.inventory import Builder, Inventory, Tree, take_inventory
+from typecheck.out_of_tree.migrate import migrate_file, strip_file
+from typecheck.out_of_tree.packages import Unpacked
+from typecheck.out_of_tree.places import Places
+from typecheck.out_of_tree.probe import PROBE_FILE, ProbeModule, RevealedSites, probe_module, reveal_sites
 
 __all__ = ["Study", "measure"]
 
@@ -24,7 +25,6 @@ _BASE_FILE = "vllm/v1/attention/backend.py"
 _WORDS = re.compile(
     r"\b(\w*MetadataBuilder|get_builder_cls|get_metadata_builder|metadata_builders|AttentionGroup|get_cudagraph_support)\b"
 )
-Json = dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,14 @@ class Study:
         inventory = take_inventory(tree)
         files = [path for module in modules for path in _checked_files(tree, module)]
         return cls(
-            tuple(sources), tree, inventory, tuple(files), shims, mended, tuple(broken), probe_module(inventory.builders)
+            tuple(sources),
+            tree,
+            inventory,
+            tuple(files),
+            shims,
+            mended,
+            tuple(broken),
+            probe_module(inventory.builders),
         )
 
     def builders_by_path(self) -> dict[str, list[Builder]]:
@@ -87,27 +94,30 @@ def _code_words(lines: Sequence[str]) -> Iterable[str]:
     return (line.partition("#")[0] for line in lines)
 
 
-def measure(study: Study, designs: Sequence[Design], work: Path, say: Callable[[str], None]) -> list[Json]:
-    """The figures of each design; the first one has to be the widened base, with which the others are compared."""
+def measure(study: Study, designs: Sequence[Design], work: Path, say: Callable[[str], None]) -> Iterator[Json]:
+    """The figures of each design; the first one has to be the widened base, with which the others are compared.
+
+    Raises:
+        ValueError: the first design is another.
+    """
     if not designs or designs[0] != WIDENED:
         raise ValueError("the first design must be the widened base: the others are compared with it")
-    results: list[Json] = []
-    baseline: dict[str, tuple[list[Finding], Places]] = {}
+    baseline: dict[str, Checked] = {}
+    wrapped: dict[tuple[str, str], RevealedSites] = {}
     for design in designs:
-        prepared = _lay_out(study, design, work)
-        result: Json = {"design": design.name, "base_parameters": design.parameters, **prepared.figures}
+        say(f"{design.name}: the tree")
+        prepared = _lay_out(study, design, work, wrapped)
         checkers: Json = {}
         for lane in LANES:
             name = lane.checker.name
             say(f"{design.name}: {name}")
-            findings, _ = _run(lane, study, prepared.root, work, design)
-            if design == WIDENED:
-                baseline[name] = findings, prepared.places
-            before, places = baseline[name]
-            checkers[name] = _figures(study, findings, before, places, prepared)
-        result["checkers"] = checkers
-        results.append(result)
-    return results
+            found = Checked(tuple(_run(lane, study, prepared.root, work, design)), prepared.places)
+            checkers[name] = {
+                **changes(baseline.setdefault(name, found), found),
+                "builders": answers(study.probe, study.inventory, found.findings),
+                "call_sites": call_sites(found.findings, prepared.sites),
+            }
+        yield {"design": design.name, "base_parameters": design.parameters, **prepared.figures, "checkers": checkers}
 
 
 @dataclass(frozen=True)
@@ -118,198 +128,78 @@ class _Prepared:
     figures: Json
 
 
-def _lay_out(study: Study, design: Design, work: Path) -> _Prepared:
+def _lay_out(study: Study, design: Design, work: Path, wrapped: dict[tuple[str, str], RevealedSites]) -> _Prepared:
     root = work / "trees" / design.name
-    changed = dict(study.shims)
     plain = study.tree.root
+    changed = dict(study.shims)
     changed[_BASE_FILE] = patch_base((plain / _BASE_FILE).read_text(encoding="utf-8"), design)
     by_path = study.builders_by_path()
-    migrated = [0, 0, 0]
-    if design.migrated:
-        for path, builders in by_path.items():
-            done = migrate_file(changed.get(path) or (plain / path).read_text(encoding="utf-8"), builders)
-            changed[path] = done.code
-            migrated = [old + new for old, new in zip(migrated, (done.bases, done.re_annotations, done.asserts), strict=True)]
+    counts = {"builders_rewritten": 0, "re_annotations_dropped": 0, "asserts_dropped": 0}
+    for path, builders in by_path.items() if design.rewrite else ():
+        rewrite = migrate_file if design.rewrite == "migrate" else strip_file
+        done = rewrite((plain / path).read_text(encoding="utf-8"), builders)
+        changed[path] = done.code
+        for key, more in zip(counts, (done.bases, done.re_annotations, done.asserts), strict=True):
+            counts[key] += more
     sites: dict[tuple[str, int], list[str]] = {}
+    inventory = study.inventory
+    if design.rewrite:
+        layout.lay_out(root, study.sources, changed)
+        inventory = take_inventory(Tree(root, study.tree.packages))
     for path in study.files:
-        text = changed.get(path) or (plain / path).read_text(encoding="utf-8")
-        lines = [(builder.line, builder.end) for builder in by_path.get(path, [])]
         if path == _BASE_FILE:
             continue
-        revealed = reveal_sites(text, lines)
-        changed[path] = revealed.code
-        for line, method in revealed.sites:
+        text = changed.get(path) or (plain / path).read_text(encoding="utf-8")
+        if (path, text) not in wrapped:
+            lines = [(builder.line, builder.end) for builder in by_path.get(path, [])]
+            wrapped[path, text] = reveal_sites(text, lines)
+        changed[path] = wrapped[path, text].code
+        for line, method in wrapped[path, text].sites:
             sites.setdefault((path, line), []).append(method)
     changed[PROBE_FILE] = study.probe.code
     layout.lay_out(root, study.sources, changed)
     names = {path: frozenset(builder.name for builder in builders) for path, builders in by_path.items()}
     figures: Json = {
-        "migrated_builders": migrated[0],
-        "re_annotations_dropped": migrated[1],
-        "asserts_dropped": migrated[2],
-        "hatches": _hatches(study, root),
-        "import_time_type_errors": _import_errors(study, design, migrated[0]),
+        **counts,
+        "hatches": {side: _hatches(inventory, side) for side in SIDES},
+        "import_errors": _import_errors(study, design),
     }
     return _Prepared(root, Places(root, names), sites, figures)
 
 
-def _hatches(study: Study, root: Path) -> Json:
-    inventory = take_inventory(Tree(root, study.tree.packages)) if root != study.tree.root else study.inventory
-    result: Json = {}
-    for package in study.tree.packages:
-        builders = inventory.of(package)
-        if builders:
-            total = sum((builder.hatches for builder in builders), Hatches())
-            result[package] = dict(vars(total))
-    return result
-
-
-def _import_errors(study: Study, design: Design, migrated: int) -> Json:
-    """Type arguments that do not fit the base when a module is imported, judged from the syntax."""
-    one = [each for each in study.inventory.builders if each.direct and each.arguments == 1]
-    has_default = design.type_variable is None or "default=" in design.type_variable
-    return {
-        "on_this_base": 0 if has_default else len(one),
-        "of_this_code_on_a_one_parameter_base": migrated,
-    }
-
-
-def _run(
-    lane: Lane, study: Study, root: Path, work: Path, design: Design
-) -> tuple[list[Finding], str]:
-    cache = work / "checker-caches" / f"{lane.checker.name}-{design.name}"
-    warm = work / "checker-caches" / f"{lane.checker.name}-{WIDENED.name}"
-    return find(lane, root, [*study.files, PROBE_FILE], cache, warm)
-
-
-def _figures(
-    study: Study, findings: Sequence[Finding], before: Sequence[Finding], places: Places, prepared: _Prepared
-) -> Json:
-    def without_probe(each: Sequence[Finding]) -> list[Finding]:
-        return [finding for finding in each if finding.path != PROBE_FILE]
-
-    delta = compare(without_probe(before), without_probe(findings), places, prepared.places)
-    errors = Counter(each.path.partition("/")[0] for each in without_probe(findings) if each.kind == "error")
-    return {
-        "errors": dict(sorted(errors.items())),
-        "new": {"counts": tally(delta.new), "errors": [_audit(each) for each in delta.new]},
-        "gone": {"counts": tally(delta.gone), "errors": [_audit(each) for each in delta.gone]},
-        "reworded": delta.reworded,
-        "builders": _answers(study, [each for each in findings if each.path == PROBE_FILE]),
-        "call_sites": _call_sites(findings, prepared),
-    }
-
-
-def _audit(change: Change) -> Json:
-    finding = change.finding
-    return {
-        "at": f"{finding.path}:{finding.line}",
-        "in": change.scope,
-        "kind": change.kind,
-        "code": finding.code,
-        "message": finding.message,
-    }
-
-
-def _answers(study: Study, findings: Sequence[Finding]) -> Json:
-    by_line: dict[int, list[Finding]] = {}
-    for each in findings:
-        by_line.setdefault(each.line, []).append(each)
-    packages: dict[str, Json] = {}
-    for builder, first in zip(study.probe.builders, study.probe.first_lines, strict=True):
-        row = packages.setdefault(builder.package, {"asked": 0, "attribute": Counter[str]()})
-        _add(row, "asked", 1)
-        for offset, question in enumerate(QUESTIONS):
-            here = by_line.get(first + offset, [])
-            if question == "attribute":
-                types = row["attribute"]
-                assert isinstance(types, Counter)
-                types[_short(next((each.message for each in here if each.kind == "reveal"), "no answer"))] += 1
-            else:
-                refused = any(each.kind == "error" and _is_about_wide(each.message, question) for each in here)
-                _add(row, f"{question}_refuses", int(refused))
-    return {package: {**row, "attribute": _sorted(row["attribute"])} for package, row in packages.items()}
-
-
-def _add(row: Json, key: str, amount: int) -> None:
-    old = row.get(key, 0)
-    row[key] = amount + (old if isinstance(old, int) else 0)
-
-
-def _sorted(counter: object) -> Json:
-    if not isinstance(counter, Counter):
-        return {}
-    return {str(key): count for key, count in sorted(counter.items(), key=lambda pair: (-pair[1], str(pair[0])))}
-
-
-def _is_about_wide(message: str, question: str) -> bool:
-    if question in ("class_slot", "instance_slot"):
-        return "AttentionMetadataBuilder" in message
-    return 'has incompatible type "KVCacheSpec"' in message or 'Argument of type "KVCacheSpec"' in message
-
-
-def _short(text: str) -> str:
-    """A type without module paths, ``Unknown`` as ``Any``, and without the marks of inferred variables."""
-    text = re.sub(r"\b(?:\w+\.)+(\w)", r"\1", text).replace("Unknown", "Any").rstrip("?")
-    return re.sub(r"@\w+|`-?\d+", "", text)
-
-
-def _call_sites(findings: Sequence[Finding], prepared: _Prepared) -> Json:
-    rows: dict[str, dict[str, Counter[str]]] = {}
-    left = {place: list(methods) for place, methods in prepared.sites.items()}
-    for each in findings:
-        methods = left.get((each.path, each.line))
-        if each.kind != "reveal" or not methods:
-            continue
-        package = each.path.partition("/")[0]
-        method = methods.pop(0)
-        rows.setdefault(package, {}).setdefault(method, Counter())[_short(each.message)] += 1
-    for (path, _), methods in left.items():
-        for method in methods:
-            rows.setdefault(path.partition("/")[0], {}).setdefault(method, Counter())["not analysed"] += 1
-    return {
-        package: {method: _sorted(types) for method, types in sorted(methods.items())}
-        for package, methods in sorted(rows.items())
-    }
-
-
-def describe(study: Study) -> Json:
-    """The sources and the builders in them, as the results state them."""
-    return {
-        "packages": {
-            source.package.name: {
-                "version": source.package.version,
-                "wheel": source.wheel,
-                "sha256": source.sha256,
-                "files_checked": sum(path.startswith(f"{source.package.module}/") for path in study.files),
-            }
-            for source in study.sources
-        },
-        "builders": {package: _count(study.inventory.of(package)) for package in study.tree.packages},
-        "not_judged": [f"{path}:{line}: {name}({bases})" for path, line, name, bases in study.inventory.unjudged],
-        "imports_mended": {origin: [f"{name} from {home}" for name, home in names] for origin, names in study.mended.items()},
-        "imports_left_broken": list(study.broken),
-        "tools": {name: version(name) for name in ("mypy", "pyright", "libcst", "torch", "typing_extensions")},
-        "reference": VLLM.name,
-    }
-
-
-def _count(builders: Sequence[Builder]) -> Json:
-    direct = [each for each in builders if each.direct]
-    hooks = Counter(hint or "(none)" for each in builders for hint in each.hook_hints.values())
-    said = Counter((each.own_spec or "(none)") for each in builders)
+def _hatches(inventory: Inventory, side: str) -> Json:
+    builders = [each for each in inventory.builders if side_of(each.package) == side]
+    total = sum((each.hatches for each in builders), Hatches())
     return {
         "builders": len(builders),
-        "direct": len(direct),
-        "direct_with_one_argument": sum(each.arguments == 1 for each in direct),
-        "direct_without_argument": sum(each.arguments == 0 for each in direct),
-        "direct_with_a_narrow_spec": sum(each.narrow for each in direct),
-        "indirect": sum(not each.direct and not each.dynamic_base for each in builders),
-        "indirect_with_a_spec_of_their_own": sum(
-            each.narrow and not each.direct and not each.dynamic_base for each in builders
-        ),
-        "made_in_functions": sum(each.nested for each in builders),
-        "base_known_at_run_time_only": sum(each.dynamic_base for each in builders),
-        "spec_said": _sorted(said),
-        "hook_overrides": _sorted(hooks),
+        "with_a_hatch": sum(each.hatches.any_at_all for each in builders),
+        **asdict(total),
     }
+
+
+def _import_errors(study: Study, design: Design) -> Json:
+    """On the design's own base and, for rewritten builders, on the one-parameter base that is released."""
+    added = int(design.rewrite == "migrate")
+    return {
+        "on_this_base": _failures(study, design, added),
+        "on_the_released_base": _failures(study, WIDENED, added),
+    }
+
+
+def _failures(study: Study, base: Design, added: int) -> Json:
+    first, later = failing(study.inventory, base, added)
+    return {
+        side: {
+            "by_themselves": sum(side_of(each.package) == side for each in first),
+            "after_another": sum(side_of(each.package) == side for each in later),
+        }
+        for side in SIDES
+    }
+
+
+def _run(lane: Lane, study: Study, root: Path, work: Path, design: Design) -> list[Finding]:
+    caches = work / "checker-caches"
+    name = lane.checker.name
+    return find(
+        lane, root, [*study.files, PROBE_FILE], caches / f"{name}-{design.name}", caches / f"{name}-{WIDENED.name}"
+    )[0]
