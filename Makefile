@@ -3,10 +3,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PEER_VENV ?= .venv-peer
-SOURCES := genericbuilders adapters tests
+ZUBAN_VENV ?= $(VENV)-zuban
+SOURCES := genericbuilders adapters tests typecheck
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types imports verifytypes tests docs test-slow test-peer bench bench-peer format clean
+.PHONY: help run test lint types imports verifytypes tests docs study study-run study-costs out-of-tree test-slow test-peer bench bench-peer format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,7 +22,7 @@ $(VENV)/.installed: requirements-dev.txt pyproject.toml
 run: $(VENV)/.installed ## set everything up and generate text with the default model
 	$(BIN)/genericbuilders generate --prompt "The capital of France is" --max-tokens 16
 
-test: lint types imports verifytypes docs tests ## every check that CI makes
+test: lint types imports verifytypes docs study tests ## every check that CI makes
 
 lint: $(VENV)/.installed ## ruff: style and formatting
 	$(BIN)/ruff check $(SOURCES)
@@ -45,6 +46,27 @@ tests: $(VENV)/.installed ## the behaviour and type tests
 
 docs: $(VENV)/.installed ## build the documentation; a warning is an error
 	$(BIN)/mkdocs build --strict --quiet --site-dir site
+
+# zuban is under the AGPL: a program beside the others, in an environment of its own, never a dependency.
+$(ZUBAN_VENV)/.installed: typecheck/requirements.txt
+	$(PYTHON) -m venv $(ZUBAN_VENV)
+	$(ZUBAN_VENV)/bin/pip install --quiet "$$(sed -n 's/^\(zuban==[^;]*\);.*/\1/p' typecheck/requirements.txt)"
+	@touch $@
+
+STUDY := GENERICBUILDERS_ZUBAN=$(abspath $(ZUBAN_VENV))/bin/zuban $(BIN)/python -m typecheck
+
+study: $(VENV)/.installed $(ZUBAN_VENV)/.installed ## every checker over the corpus says what typecheck/results/ says
+	$(STUDY) validate
+
+study-run: $(VENV)/.installed $(ZUBAN_VENV)/.installed ## the same, and rewrite typecheck/results/ and the report's page
+	$(STUDY) run
+	$(STUDY) report --html docs/study/report.html
+
+study-costs: $(VENV)/.installed $(ZUBAN_VENV)/.installed ## measure what the designs cost
+	$(STUDY) measure
+
+out-of-tree: $(VENV)/.installed ## the designs under builders of other projects; downloads them
+	$(BIN)/python -m typecheck.out_of_tree
 
 test-slow: $(VENV)/.installed ## the tests that take longer
 	$(BIN)/pytest -m slow
@@ -70,4 +92,4 @@ format: $(VENV)/.installed ## format the sources
 	$(BIN)/ruff format $(SOURCES)
 
 clean: ## remove environments and caches
-	rm -rf $(VENV) $(PEER_VENV) .mypy_cache .pytest_cache .ruff_cache site
+	rm -rf $(VENV) $(PEER_VENV) $(ZUBAN_VENV) .mypy_cache .pytest_cache .ruff_cache site

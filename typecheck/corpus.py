@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import TracebackType
 
-from typing_extensions import TypeIs
+from typecheck import toml
 
 __all__ = [
     "Case",
@@ -192,39 +192,46 @@ def read_corpus(folder: Path) -> Corpus:
 
 
 def _family(folder: Path, problems: list[str]) -> Family:
-    about = _toml(folder / "family.toml", problems)
-    told = about.get("cases")
-    told = told if _is_table(told) else {}
+    where = folder / "family.toml"
+    about = _told(where, problems)
     names = [path.name for path in _folders(folder)]
-    problems += [f"{folder / 'family.toml'}: there is no folder for cases.{name}" for name in told if name not in names]
-    faults = tuple(_fault(folder / name, told.get(name), problems) for name in names)
-    return Family(folder.name, _text(about, "title", folder / "family.toml", problems), faults)
+    with _Noting(problems, where):
+        told = toml.table(about, "cases")
+        problems += [f"{where}: there is no folder for cases.{name}" for name in told if name not in names]
+    faults = tuple(_fault(folder / name, about, problems) for name in names)
+    return Family(folder.name, _text(about, "title", where, problems), faults)
 
 
-def _fault(folder: Path, told: object, problems: list[str]) -> Fault:
+def _fault(folder: Path, about: toml.Table, problems: list[str]) -> Fault:
     where = folder.parent / "family.toml"
-    if not _is_table(told):
+    told: toml.Table = {}
+    absent: dict[Design, str] = {}
+    with _Noting(problems, where):
+        told = toml.table(toml.table(about, "cases"), folder.name)
+        absences = toml.table(told, "absent")
+        absent = {Design(name): toml.text(absences, name) for name in absences}
+    if not told:
         problems.append(f"{where}: cases.{folder.name} is missing")
-        told = {}
     expressible = told.get("expressible")
     if not isinstance(expressible, bool):
         problems.append(f"{where}: cases.{folder.name}.expressible must be true or false")
-    reason = _text(told, "reason", where, problems)
-    absent_table = told.get("absent", {})
-    absent = (
-        {design: str(absent_table[design]) for design in Design if design in absent_table}
-        if _is_table(absent_table)
-        else {}
-    )
     cases: dict[Design, Case] = {}
+    for design, path in _files(folder, absent, problems):
+        cases[design] = _case(path, problems)
+    reason = _text(told, "reason", where, problems)
+    return Fault(folder.parent.name, folder.name, expressible is True, reason, cases, absent)
+
+
+def _files(folder: Path, absent: Container[Design], problems: list[str]) -> Iterator[tuple[Design, Path]]:
+    """The file of each design; those that are left out must not be there, all others must."""
     for design in Design:
         path = folder / f"{design}.py"
         if path.is_file() == (design in absent):
             problems.append(f"{path}: is there although `absent` has it" if design in absent else f"{path}: missing")
         elif path.is_file():
-            cases[design] = _case(path, problems)
-    _refuse_others(folder, problems)
-    return Fault(folder.parent.name, folder.name, expressible is True, reason, cases, absent)
+            yield design, path
+    known = {f"{design}.py" for design in Design}
+    problems += [f"{path}: no design of that name" for path in sorted(folder.glob("*.py")) if path.name not in known]
 
 
 def _case(path: Path, problems: list[str]) -> Case:
@@ -264,29 +271,22 @@ def _outcome(told: str | None) -> Outcome | None:
 
 def _variants(folder: Path, problems: list[str]) -> Iterator[Variant]:
     for family in _folders(folder):
-        absent = _absent(family, problems)
+        absent = _absent(family / "family.toml", problems)
         for place in _folders(family):
-            _refuse_others(place, problems)
-            for design in Design:
-                path = place / f"{design}.py"
-                left_out = design in absent.get(place.name, ())
-                if path.is_file() == left_out:
-                    problems.append(f"{path}: is there although `absent` has it" if left_out else f"{path}: missing")
-                elif path.is_file():
-                    source = path.read_text(encoding="utf-8")
-                    if any(_MARK.search(line) for line in source.splitlines()):
-                        problems.append(f"{path}: a variant is right and has no marks")
-                    yield Variant(family.name, place.name, design, path, _docstring(path, source, problems)[0])
+            for design, path in _files(place, absent.get(place.name, ()), problems):
+                source = path.read_text(encoding="utf-8")
+                if any(_MARK.search(line) for line in source.splitlines()):
+                    problems.append(f"{path}: a variant is right and has no marks")
+                yield Variant(family.name, place.name, design, path, _docstring(path, source, problems)[0])
 
 
-def _absent(family: Path, problems: list[str]) -> dict[str, set[str]]:
-    path = family / "family.toml"
-    told = _toml(path, problems).get("variants", {}) if path.is_file() else {}
-    found: dict[str, set[str]] = {}
-    for name, about in told.items() if _is_table(told) else ():
-        absent = about.get("absent") if _is_table(about) else None
-        found[name] = set(absent) if _is_table(absent) else set()
-    return found
+def _absent(path: Path, problems: list[str]) -> dict[str, set[Design]]:
+    if not path.is_file():
+        return {}
+    with _Noting(problems, path):
+        told = toml.table(_told(path, problems), "variants")
+        return {name: {Design(each) for each in toml.table(toml.table(told, name), "absent")} for name in told}
+    return {}
 
 
 def _docstring(path: Path, source: str, problems: list[str]) -> tuple[str, str | None]:
@@ -299,30 +299,37 @@ def _docstring(path: Path, source: str, problems: list[str]) -> tuple[str, str |
     return about, " ".join(found[1].split()) if found else None
 
 
-def _refuse_others(folder: Path, problems: list[str]) -> None:
-    known = {f"{design}.py" for design in Design}
-    problems += [f"{path}: no design of that name" for path in sorted(folder.glob("*.py")) if path.name not in known]
-
-
 def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*") if path.is_dir() and path.name != "__pycache__")
 
 
-def _toml(path: Path, problems: list[str]) -> Mapping[str, object]:
+def _told(path: Path, problems: list[str]) -> toml.Table:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return toml.load(path)
     except (OSError, ValueError) as error:
         problems.append(f"{path}: {error}")
         return {}
 
 
-def _text(table: Mapping[str, object], key: str, where: Path, problems: list[str]) -> str:
-    value = table.get(key)
-    if isinstance(value, str) and value:
-        return value
-    problems.append(f"{where}: {key} must be a text")
+def _text(source: toml.Table, key: str, where: Path, problems: list[str]) -> str:
+    with _Noting(problems, where):
+        return toml.text(source, key)
     return ""
 
 
-def _is_table(value: object) -> TypeIs[Mapping[str, object]]:
-    return isinstance(value, Mapping)
+class _Noting:
+    """Notes a `ValueError` as a problem and goes on."""
+
+    def __init__(self, problems: list[str], where: Path) -> None:
+        self._problems = problems
+        self._where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if isinstance(error, ValueError):
+            self._problems.append(f"{self._where}: {error}")
+        return isinstance(error, ValueError)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from typecheck import toml
 from typecheck.verdict import Result
 
 __all__ = ["MYPY", "PYRIGHT", "Cause", "ExplanationError", "check_explanations", "differing", "read_causes"]
@@ -45,10 +45,9 @@ def read_causes(path: Path) -> list[Cause]:
         ExplanationError: they are missing or malformed.
     """
     try:
-        causes = tomllib.loads(path.read_text(encoding="utf-8")).get("cause", [])
-        return [_cause(each) for each in causes]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ExplanationError(f"{path}: {error!r}") from None
+        return [_cause(each) for each in toml.tables(toml.load(path), "cause")]
+    except (OSError, ValueError) as error:
+        raise ExplanationError(f"{path}: {error}") from None
 
 
 def differing(results: Iterable[Result]) -> dict[str, str]:
@@ -86,22 +85,9 @@ def check_explanations(path: Path, results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def _cause(table: Mapping[str, object]) -> Cause:
-    only = _text(table, "only")
+def _cause(told: toml.Table) -> Cause:
+    only = toml.text(told, "only")
     if only not in ("mypy", "pyright"):
         raise ValueError(f"only = {only!r} must be 'mypy' or 'pyright'")
-    return Cause(_text(table, "title"), only, _text(table, "why"), _texts(table, "sources"), _texts(table, "cases"))
-
-
-def _text(table: Mapping[str, object], key: str) -> str:
-    value = table[key]
-    if not isinstance(value, str) or not value.strip():
-        raise TypeError(f"{key} must be a text")
-    return " ".join(value.split())
-
-
-def _texts(table: Mapping[str, object], key: str) -> tuple[str, ...]:
-    value = table[key]
-    if not isinstance(value, list) or not value:
-        raise TypeError(f"{key} must be a list with texts")
-    return tuple(str(each) for each in value)
+    why = " ".join(toml.text(told, "why").split())
+    return Cause(toml.text(told, "title"), only, why, toml.texts(told, "sources"), toml.texts(told, "cases"))

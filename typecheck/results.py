@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from typecheck import toml
 from typecheck.corpus import Design
 from typecheck.verdict import Finding, Result, Stray
 
@@ -69,14 +69,18 @@ def read_result(path: Path) -> Result:
         ResultsError: it is missing or malformed.
     """
     try:
-        table: Mapping[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
-        faults = _table(table, "faults")
-        findings = {key: _findings(_table(faults, key)) for key in faults}
-        head = {name: _string(table, name) for name in ("checker", "level", "version")}
-        strays, alarms = _strays(_table(table, "strays")), _strays(_table(table, "false_alarms"))
-    except (OSError, ValueError, TypeError) as error:
+        told = toml.load(path)
+        faults = toml.table(told, "faults")
+        return Result(
+            toml.text(told, "checker"),
+            toml.text(told, "level"),
+            toml.text(told, "version"),
+            {key: _findings(toml.table(faults, key)) for key in faults},
+            _strays(toml.table(told, "strays")),
+            _strays(toml.table(told, "false_alarms")),
+        )
+    except (OSError, ValueError) as error:
         raise ResultsError(f"{path}: {error}; `python -m typecheck run` writes it") from None
-    return Result(head["checker"], head["level"], head["version"], findings, strays, alarms)
 
 
 def differences(committed: Result, measured: Result) -> list[str]:
@@ -118,8 +122,8 @@ def _places(strays: Iterable[Stray]) -> list[str]:
     return [f"{_quoted(place)} = {_quoted(codes)}" for place, codes in _grouped(strays).items()]
 
 
-def _findings(row: Mapping[str, object]) -> dict[Design, Finding]:
-    return {Design(name): _finding(_string(row, name)) for name in row}
+def _findings(row: toml.Table) -> dict[Design, Finding]:
+    return {Design(name): _finding(toml.text(row, name)) for name in row}
 
 
 def _finding(text: str) -> Finding:
@@ -130,22 +134,8 @@ def _finding(text: str) -> Finding:
     return Finding(tuple(text.removeprefix(_CAUGHT).split(", ")))
 
 
-def _strays(table: Mapping[str, object]) -> tuple[Stray, ...]:
-    return tuple(Stray(place, code) for place in table for code in _string(table, place).split(", "))
-
-
-def _table(table: Mapping[str, object], key: str) -> Mapping[str, object]:
-    value = table.get(key)
-    if not isinstance(value, dict):
-        raise TypeError(f"{key} must be a table")
-    return {str(name): each for name, each in value.items()}
-
-
-def _string(table: Mapping[str, object], key: str) -> str:
-    value = table.get(key)
-    if not isinstance(value, str):
-        raise TypeError(f"{key} must be a text, not {value!r}")
-    return value
+def _strays(places: toml.Table) -> tuple[Stray, ...]:
+    return tuple(Stray(place, code) for place in places for code in toml.text(places, place).split(", "))
 
 
 def _quoted(text: str) -> str:

@@ -27,7 +27,7 @@ def run_and_write(only: Sequence[str], jobs: int) -> int:
 
 
 def run_and_compare(only: Sequence[str], jobs: int) -> int:
-    """Measure and compare; the exit code: 0 where nothing differs, 1 where something does or is missing, 2 on bad input."""
+    """Measure and compare; the exit code: 0 where nothing differs, 1 where something does, 2 on bad input."""
     console = Console(stderr=True)
     outcome = _measured(console, only, jobs)
     if outcome is None:
@@ -38,7 +38,7 @@ def run_and_compare(only: Sequence[str], jobs: int) -> int:
         if not only:
             lines += check_explanations(FOLDER / "differences.toml", committed)
     except (ResultsError, ExplanationError) as error:
-        console.print(str(error), style="red", highlight=False)
+        console.print(str(error), style="red", highlight=False, markup=False, soft_wrap=True)
         return 1
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)

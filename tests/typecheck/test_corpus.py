@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from typecheck.corpus import CorpusError, Design, Raises, Returns, Shows, read_corpus
+
+MISTAKE = '"""The author\nerred.\n\nAt run time: {}\n"""\n\nx = 1\ny = x  # E\n'
+TABLE = 'title = "A kind"\n[cases.one]\nexpressible = true\nreason = "so"\n'
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for design in Design:
+        write(tmp_path, f"designs/{design}/program.py", '"""A program."""\n')
+        write(tmp_path, f"cases/kind/one/{design}.py", MISTAKE.format("KeyError: x"))
+        write(tmp_path, f"variants/kind/right/{design}.py", '"""It is right."""\n')
+    write(tmp_path, "designs/shared/all.py", '"""Shared."""\n')
+    write(tmp_path, "cases/kind/family.toml", TABLE)
+    return tmp_path
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_what_is_there_is_read(folder: Path) -> None:
+    corpus = read_corpus(folder)
+    (fault,) = corpus.faults
+    case = fault.cases[Design.GENERIC]
+
+    assert (fault.key, fault.expressible, fault.reason) == ("kind/one", True, "so")
+    assert (case.mistake, case.line, case.marks) == ("The author erred.", 8, frozenset({8}))
+    assert [variant.key for variant in corpus.variants] == ["kind/right"] * 4
+    assert len(corpus.files) == 4 + 4 + 4 + 1
+    assert len(set(corpus.files)) == len(corpus.files)
+    assert corpus.short(case.path) == "cases/kind/one/generic.py"
+
+
+@pytest.mark.parametrize(
+    ("told", "outcome"),
+    [
+        ("KeyError: 'x'", Raises("KeyError", "'x'")),
+        ("AssertionError:", Raises("AssertionError", "")),
+        ("wrong: [1; 2]; right: 3", Returns("[1; 2]", "3")),
+        ("nothing: it shows\nlater", Shows("it shows later")),
+    ],
+)
+def test_every_outcome_is_read(folder: Path, told: str, outcome: object) -> None:
+    write(folder, "cases/kind/one/generic.py", MISTAKE.format(told))
+
+    assert read_corpus(folder).faults[0].cases[Design.GENERIC].outcome == outcome
+
+
+def test_marks_may_stand_beside_the_line(folder: Path) -> None:
+    write(folder, "cases/kind/one/generic.py", MISTAKE.format("E: x").replace("x = 1", "x = 1  # E?"))
+
+    case = read_corpus(folder).faults[0].cases[Design.GENERIC]
+    assert (case.line, case.marks) == (8, frozenset({7, 8}))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("cases/kind/one/generic.py", MISTAKE.format("KeyError: x").replace("# E", ""), "0 lines end in '# E'"),
+        ("cases/kind/one/generic.py", MISTAKE.format("KeyError: x") + "z = 1  # E\n", "2 lines end in '# E'"),
+        ("cases/kind/one/generic.py", MISTAKE.format("KeyError: x") + "\nz = 1  # E?\n", "marked with a gap"),
+        ("cases/kind/one/generic.py", MISTAKE.format(""), "needs 'At run time"),
+        ("cases/kind/one/generic.py", MISTAKE.format("wrong: 2"), "needs 'At run time"),
+        ("cases/kind/one/generic.py", MISTAKE.format("nothing:"), "needs 'At run time"),
+        ("cases/kind/one/generic.py", "x = 1  # E\n", "the docstring is missing"),
+        ("cases/kind/one/generc.py", MISTAKE.format("KeyError: x"), "no design of that name"),
+        ("cases/kind/family.toml", TABLE.replace("true", "1"), "must be true or false"),
+        ("cases/kind/family.toml", TABLE.replace('"so"', '""'), "reason must be a text"),
+        ("cases/kind/family.toml", TABLE + 'absent.generic = "no"\n', "is there although"),
+        ("cases/kind/family.toml", TABLE + "[cases.two]\n", "there is no folder for cases.two"),
+        ("cases/kind/family.toml", TABLE.replace("cases.one", "cases.other"), "cases.one is missing"),
+        ("cases/kind/family.toml", "title =", "family.toml"),
+        ("cases/kind/two/generic.py", MISTAKE.format("KeyError: x"), "two/asserting.py: missing"),
+        ("variants/kind/right/generic.py", '"""It is right."""\nx = 1  # E\n', "has no marks"),
+        ("variants/kind/other/generic.py", '"""It is right."""\n', "other/asserting.py: missing"),
+    ],
+)
+def test_what_is_malformed_is_refused(folder: Path, name: str, text: str, message: str) -> None:
+    write(folder, name, text)
+
+    with pytest.raises(CorpusError, match=message.replace("'", ".")):
+        _ = read_corpus(folder)
+
+
+def test_a_design_may_be_left_out_for_a_reason(folder: Path) -> None:
+    (folder / "cases/kind/one/generic.py").unlink()
+    (folder / "variants/kind/right/generic.py").unlink()
+    with pytest.raises(CorpusError, match=r"generic\.py: missing"):
+        _ = read_corpus(folder)
+
+    write(folder, "cases/kind/family.toml", TABLE + 'absent.generic = "cannot be written"\n')
+    write(folder, "variants/kind/family.toml", '[variants.right]\nabsent.generic = "cannot be written"\n')
+    corpus = read_corpus(folder)
+    assert corpus.faults[0].absent == {Design.GENERIC: "cannot be written"}
+    assert Design.GENERIC not in corpus.faults[0].cases
+    assert len(corpus.variants) == 3
