@@ -1,0 +1,18 @@
+"""To please the checker about a layer without a spec, the author writes `or FULL_SPEC`; an encoder-only layer gets a cache.
+
+At run time: wrong: 1024; right: 512
+"""
+
+from __future__ import annotations
+
+from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, LAYER_SPECS
+from typecheck.designs.widened.attention import FullBackend
+from typecheck.designs.widened.core import AttentionGroup
+
+
+def run() -> object:
+    groups: list[AttentionGroup] = []
+    for name in ("full", "encoder"):
+        spec = LAYER_SPECS[name] or FULL_SPEC  # E
+        groups.append(AttentionGroup(FullBackend, spec, [name], CONFIG, CPU))
+    return sum(group.kv_cache_spec.page_size_bytes for group in groups)

@@ -1,0 +1,21 @@
+"""The runner collects the specs of all layers, an encoder-only layer's `None` among them, and asks for managers.
+
+At run time: AttributeError: 'NoneType' object has no attribute 'allocation_key'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from genericbuilders.cache import GroupManager
+from genericbuilders.specs import KVCacheSpec
+from typecheck.designs.covariant.managers import make_manager
+from typecheck.designs.shared.batch import LAYER_SPECS, new_pool
+
+
+def managers_for(specs: Sequence[KVCacheSpec]) -> list[GroupManager]:
+    return [make_manager(spec, new_pool()) for spec in specs]
+
+
+def run() -> object:
+    specs = [LAYER_SPECS[name] for name in ("full", "mamba2", "encoder")]
+    return [manager.blocks_for_longest(64) for manager in managers_for(specs)]  # E

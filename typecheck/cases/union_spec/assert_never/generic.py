@@ -1,0 +1,40 @@
+"""A builder's author means to handle every spec that it takes, closes the match with `assert_never`, and forgets the
+wrapper of several specs.
+
+At run time: AssertionError: Expected code to be unreachable
+"""
+
+from __future__ import annotations
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from genericbuilders.specs import AttentionSpec
+from typecheck.designs.generic.attention import FlashInferBuilder
+from typecheck.designs.generic.core import BackendAdapter, Step
+from typecheck.designs.shared.batch import CONFIG, CPU, HEADS, UNIFORM_SPEC, two_requests
+from typecheck.designs.shared.kernels import FlashInferImpl
+from typecheck.designs.shared.metadata import FlashInferMetadata
+from typing import Final
+from typing_extensions import assert_never, override
+
+
+class MatchingBuilder(FlashInferBuilder):
+    """Plans by the kind of its spec."""
+
+    @override
+    def build(self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False) -> FlashInferMetadata:
+        match self.kv_cache_spec:
+            case AttentionSpec() as spec:
+                return FlashInferMetadata(common_attn_metadata.query_start_loc, (spec.num_kv_heads,))
+            case other:
+                assert_never(other)  # E
+
+
+MATCHING: Final = BackendAdapter("matching", MatchingBuilder, FlashInferImpl)
+
+
+def run() -> object:
+    layers = [MATCHING.layer(name, HEADS) for name in ("wide", "narrow")]
+    group = MATCHING.bind(UNIFORM_SPEC, layers, CONFIG, CPU)
+    step = Step()
+    group.build(two_requests(), step)
+    return group.metadata(step)
