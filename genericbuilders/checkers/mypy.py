@@ -55,7 +55,8 @@ class Mypy(Checker):
         if output.exit_code != BLOCKED or not found:
             return None
         first = found[0]
-        return f"stopped before any other file was checked: {first.path}:{first.line}: {first.message}"
+        told = first.message.partition("\n")[0]
+        return f"stopped before any other file was checked: {first.path}:{first.line}: {told}"
 
     def version_of(self, text: str) -> str:
         """See `Checker.version_of`."""

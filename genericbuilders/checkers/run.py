@@ -101,7 +101,7 @@ def check_all(
         pairs: checkers, each with one of its levels.
         request: what to check.
         jobs: processes at a time.
-        finished: told about each run when it is over, in some thread.
+        finished: told about each run that came to an end of its own, in some thread.
 
     Raises:
         OSError: the request's folder, or one for temporary files, cannot be used.
@@ -161,7 +161,7 @@ def _run(
         run = replace(run, reason=f"{executable}; to install it: pip install {checker.package}")
     else:
         run = _checked(replace(run, version=executable.version), checker, level, request, executable.executable, stop)
-    if finished is not None:
+    if finished is not None and not stop.is_set():
         finished(run)
     return run
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import sys
@@ -118,12 +119,12 @@ def _run(pairs: Sequence[tuple[Checker, Level]], request: Request, jobs: int) ->
 
 
 def _counted(total: int, progress: Callable[[str], None]) -> Callable[[Run], None]:
-    finished: list[Run] = []
+    # Not a length: runs end in several threads.
+    numbers = itertools.count(1)
 
     def update(run: Run) -> None:
-        finished.append(run)
         result = f"lines with errors: {len(run.error_lines)}" if run.status is Status.OK else run.status.value
-        progress(f"{len(finished)}/{total} {run.label}: {result.replace('_', ' ')}; {run.seconds:.1f} s")
+        progress(f"{next(numbers)}/{total} {run.label}: {result.replace('_', ' ')}; {run.seconds:.1f} s")
 
     return update
 

@@ -12,6 +12,7 @@ from typing import TextIO
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
 from genericbuilders.checkers import CHECKERS, Request, Run, Status
 from genericbuilders.cli.compare_lines import Comparison, Line, Report
@@ -74,9 +75,9 @@ def write_text(out: TextIO, comparison: Comparison, surroundings: Surroundings, 
         every_line: also those on which all agree.
     """
     _forgive(out)
-    console = Console(file=out, highlight=False)
+    console = _Console(file=out, highlight=False)
     if not console.is_terminal:
-        console = Console(file=out, highlight=False, width=max(console.width, MIN_FILE_WIDTH))
+        console = _Console(file=out, highlight=False, width=max(console.width, MIN_FILE_WIDTH))
     for line in comparison.lines if every_line else comparison.differing:
         _print_line(console, line, comparison, surroundings)
     console.print(_runs_table(comparison))
@@ -98,6 +99,14 @@ def verdict(comparison: Comparison, num_files: int) -> str:
     if comparison.unfinished:
         return f"{front}: no difference, but not every level came to its end."
     return f"{front}: all agree."
+
+
+class _Console(Console):
+    """rich would end the program with an exit code that has another meaning here."""
+
+    @override
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def _print_line(console: Console, line: Line, comparison: Comparison, surroundings: Surroundings) -> None:
