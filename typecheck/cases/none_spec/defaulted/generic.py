@@ -1,4 +1,5 @@
-"""To please the checker about a layer without a spec, the author writes `or FULL_SPEC`; an encoder-only layer gets a cache.
+"""To please the checker about layers without a spec, the author writes `or FULL_SPEC`, and an encoder-only layer gets a
+cache.
 
 At run time: wrong: 1024; right: 512
 """

@@ -1,0 +1,15 @@
+"""The back end is imported by the name that a configuration gives, and gets the spec of another.
+
+At run time: AssertionError:
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, two_requests
+
+
+def run() -> object:
+    builder = import_module("typecheck.designs.asserting.state").Mamba2Builder(FULL_SPEC, ["mixer"], CONFIG, CPU)  # E
+    return builder.build(0, two_requests())

@@ -1,0 +1,21 @@
+"""A back end's options are read from a configuration file in which the block size is text.
+
+At run time: TypeError: '<' not supported between instances of 'str' and 'int'
+"""
+
+from __future__ import annotations
+
+import json
+
+from typecheck.designs.covariant.plugin import PAGED_TREE
+from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, HEADS
+
+
+def block_size_of(text: str) -> int:
+    options: dict[str, int] = json.loads(text)  # E
+    return options["block_size"]
+
+
+def run() -> object:
+    spec = FULL_SPEC.copy_with_new_block_size(block_size_of('{"block_size": "2"}'))
+    return PAGED_TREE.bind(spec, [PAGED_TREE.layer("attn", HEADS)], CONFIG, CPU)

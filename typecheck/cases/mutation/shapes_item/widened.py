@@ -1,0 +1,38 @@
+"""A builder over states enlarges the convolution state for the draft tokens, in the spec's own tuple of shapes.
+
+At run time: TypeError: 'tuple' object does not support item assignment
+"""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from typecheck.designs.shared.batch import CONFIG, CPU, STATE_SPEC, two_requests
+from typecheck.designs.shared.metadata import Mamba2Metadata
+from typecheck.designs.widened.core import AttentionGroup
+from typecheck.designs.widened.state import Mamba2Backend, Mamba2Builder
+
+
+class RollbackBuilder(Mamba2Builder):
+    """A chunked scan whose convolution state also covers the draft tokens."""
+
+    @override
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> Mamba2Metadata:
+        self.kv_cache_spec.shapes[0] = (2, 3 + self.config.num_speculative_tokens)  # E
+        return super().build(common_prefix_len, common_attn_metadata, fast_build)
+
+
+class RollbackBackend(Mamba2Backend):
+    """A chunked scan that can be rolled back."""
+
+    @staticmethod
+    @override
+    def get_builder_cls() -> type[RollbackBuilder]:
+        return RollbackBuilder
+
+
+def run() -> object:
+    return AttentionGroup(RollbackBackend, STATE_SPEC, ["mixer"], CONFIG, CPU).build(two_requests())
