@@ -1,0 +1,22 @@
+"""A helper is annotated for a builder of full metadata over any spec; it is given the full builder and a state's spec.
+
+At run time: AttributeError: 'MambaSpec' object has no attribute 'num_kv_heads'
+"""
+
+from __future__ import annotations
+
+from genericbuilders.specs import KVCacheSpec
+from typecheck.designs.generic.attention import FULL
+from typecheck.designs.generic.core import AttentionCGSupport, AttentionMetadataBuilder
+from typecheck.designs.generic.layers import place
+from typecheck.designs.shared.batch import CONFIG, FULL_SPEC, STATE_SPEC
+from typecheck.designs.shared.metadata import FullMetadata
+
+
+def support_of(builder: AttentionMetadataBuilder[FullMetadata], spec: KVCacheSpec) -> AttentionCGSupport:
+    return builder.get_cudagraph_support(CONFIG, spec)
+
+
+def run() -> object:
+    group, _ = place(FULL, FULL_SPEC)
+    return support_of(group.builder, STATE_SPEC).name  # E

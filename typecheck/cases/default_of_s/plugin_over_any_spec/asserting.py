@@ -1,0 +1,27 @@
+"""The runner counts the heads of the plug-in's groups; the plug-in takes any spec, and here it was given a state's.
+
+At run time: AttributeError: 'MambaSpec' object has no attribute 'num_kv_heads'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from typecheck.designs.asserting.attention import MLABackend
+from typecheck.designs.asserting.core import AttentionGroup
+from typecheck.designs.asserting.layers import place
+from typecheck.designs.asserting.plugin import PagedTreeBackend, PagedTreeBuilder
+from typecheck.designs.shared.batch import MLA_SPEC, STATE_SPEC
+
+
+def tree_heads(groups: Sequence[AttentionGroup]) -> int:
+    total: int = 0
+    for group in groups:
+        builder = group.builder
+        if isinstance(builder, PagedTreeBuilder):
+            total += builder.kv_cache_spec.num_kv_heads  # E
+    return total
+
+
+def run() -> object:
+    return tree_heads([place(MLABackend, MLA_SPEC), place(PagedTreeBackend, STATE_SPEC)])

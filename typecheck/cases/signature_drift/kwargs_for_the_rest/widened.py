@@ -1,0 +1,35 @@
+"""The plug-in's build collects what else it may be given by name; the runner passes fast_build by position.
+
+At run time: TypeError: TreeBuilder.build() takes 3 positional arguments but 4 were given
+"""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, two_requests
+from typecheck.designs.shared.metadata import PagedTreeMetadata
+from typecheck.designs.widened.core import AttentionMetadataBuilder
+
+
+class TreeBuilder(AttentionMetadataBuilder[PagedTreeMetadata]):
+    """A tree of pages, laid out anew."""
+
+    @override
+    def build(  # E?
+        self,  # E?
+        common_prefix_len: int,  # E?
+        common_attn_metadata: CommonAttentionMetadata,  # E?
+        **kwargs: bool,  # E
+    ) -> PagedTreeMetadata:
+        size = 0 if kwargs.get("fast_build") else self.kv_cache_spec.page_size_bytes
+        return PagedTreeMetadata(common_attn_metadata.block_table_tensor, size)
+
+
+def draft(builder: AttentionMetadataBuilder[PagedTreeMetadata], common: CommonAttentionMetadata) -> PagedTreeMetadata:
+    return builder.build(0, common, True)
+
+
+def run() -> object:
+    return draft(TreeBuilder(FULL_SPEC, ["tree"], CONFIG, CPU), two_requests())

@@ -1,0 +1,40 @@
+"""The plug-in's build is of the time before fast_build; a drafting runner asks for a fast build.
+
+At run time: SignatureMismatchError: give build the signature of its base class
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from typing_extensions import override
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from typecheck.designs.generic.core import AttentionMetadataBuilder, BackendAdapter, BoundGroup
+from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, HEADS, two_requests
+from typecheck.designs.shared.kernels import PagedTreeImpl
+from typecheck.designs.shared.metadata import PagedTreeMetadata
+
+
+class TreeBuilder(AttentionMetadataBuilder[PagedTreeMetadata]):
+    """A tree of pages, laid out anew."""
+
+    @override
+    def build(  # E
+        self,  # E?
+        common_prefix_len: int,  # E?
+        common_attn_metadata: CommonAttentionMetadata,  # E?
+    ) -> PagedTreeMetadata:
+        return PagedTreeMetadata(common_attn_metadata.block_table_tensor, self.kv_cache_spec.page_size_bytes)
+
+
+TREE: Final = BackendAdapter("tree", TreeBuilder, PagedTreeImpl)
+
+
+def draft(group: BoundGroup[PagedTreeMetadata], common: CommonAttentionMetadata) -> PagedTreeMetadata:
+    return group.builder.build(0, common, fast_build=True)
+
+
+def run() -> object:
+    group = TREE.bind(FULL_SPEC, [TREE.layer("tree", HEADS)], CONFIG, CPU)
+    return draft(group, two_requests())

@@ -1,0 +1,21 @@
+"""A warm-up takes any builder class of Mamba2's metadata and any spec; it is given the class over states and another
+spec.
+
+At run time: AssertionError:
+"""
+
+from __future__ import annotations
+
+from genericbuilders.specs import AttentionSpec
+from typecheck.designs.asserting.core import AttentionMetadataBuilder
+from typecheck.designs.asserting.state import Mamba2Builder
+from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, two_requests
+from typecheck.designs.shared.metadata import Mamba2Metadata
+
+
+def warm_up(builder_cls: type[AttentionMetadataBuilder[Mamba2Metadata]], spec: AttentionSpec) -> Mamba2Metadata:
+    return builder_cls(spec, ["mixer"], CONFIG, CPU).build(0, two_requests())
+
+
+def run() -> object:
+    return warm_up(Mamba2Builder, FULL_SPEC).num_states  # E

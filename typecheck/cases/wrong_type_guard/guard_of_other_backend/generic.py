@@ -1,0 +1,31 @@
+"""The runner picks the groups of linear attention, but what it then reads is Mamba2's: only the check was changed
+after copying.
+
+At run time: AttributeError: 'LinearMetadata' object has no attribute 'num_states'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from typecheck.designs.generic.attention import FULL
+from typecheck.designs.generic.core import Group, Step
+from typecheck.designs.generic.layers import place
+from typecheck.designs.generic.runner import Runner
+from typecheck.designs.generic.state import LINEAR
+from typecheck.designs.shared.batch import FULL_SPEC, STATE_SPEC, two_requests
+
+
+def num_states(groups: Sequence[Group], step: Step) -> int:
+    total: int = 0
+    for group in groups:
+        if LINEAR.owns(group):
+            total += group.metadata(step).num_states  # E
+    return total
+
+
+def run() -> object:
+    full, _ = place(FULL, FULL_SPEC)
+    linear, _ = place(LINEAR, STATE_SPEC)
+    groups: list[Group] = [full, linear]
+    return num_states(groups, Runner(groups).build(two_requests()))
