@@ -6,6 +6,7 @@ At run time: NoManagerError: no manager serves a NoneType
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from genericbuilders.specs import KVCacheSpec
 from typecheck.designs.asserting.managers import SingleTypeKVCacheManager, make_manager
 from typecheck.designs.shared.batch import LAYER_SPECS, new_pool

@@ -6,6 +6,7 @@ At run time: AttributeError: 'NoneType' object has no attribute 'allocation_key'
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from genericbuilders.cache import GroupManager
 from genericbuilders.specs import KVCacheSpec
 from typecheck.designs.generic.managers import make_manager

@@ -6,6 +6,7 @@ At run time: AttributeError: 'NoneType' object has no attribute 'page_size_bytes
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from typecheck.designs.shared.batch import LAYER_SPECS
 
 

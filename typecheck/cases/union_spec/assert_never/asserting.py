@@ -6,26 +6,28 @@ At run time: AssertionError: Expected code to be unreachable
 
 from __future__ import annotations
 
+from typing_extensions import assert_never, override
+
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import AttentionSpec
 from typecheck.designs.asserting.attention import FlashInferBackend, FlashInferBuilder
 from typecheck.designs.asserting.core import AttentionGroup
 from typecheck.designs.shared.batch import CONFIG, CPU, UNIFORM_SPEC, two_requests
 from typecheck.designs.shared.metadata import FlashInferMetadata
-from typing_extensions import assert_never, override
 
 
 class MatchingBuilder(FlashInferBuilder):
     """Plans by the kind of its spec."""
 
     @override
-    def build(self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False) -> FlashInferMetadata:
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> FlashInferMetadata:
         match self.kv_cache_spec:
             case AttentionSpec() as spec:
                 return FlashInferMetadata(common_attn_metadata.query_start_loc, (spec.num_kv_heads,))
             case other:
                 assert_never(other)  # E
-
 
 
 class MatchingBackend(FlashInferBackend):

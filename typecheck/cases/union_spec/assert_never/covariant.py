@@ -6,6 +6,10 @@ At run time: AssertionError: Expected code to be unreachable
 
 from __future__ import annotations
 
+from typing import Final
+
+from typing_extensions import assert_never, override
+
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import AttentionSpec
 from typecheck.designs.covariant.attention import FlashInferBuilder
@@ -13,15 +17,15 @@ from typecheck.designs.covariant.core import BackendAdapter, Step
 from typecheck.designs.shared.batch import CONFIG, CPU, HEADS, UNIFORM_SPEC, two_requests
 from typecheck.designs.shared.kernels import FlashInferImpl
 from typecheck.designs.shared.metadata import FlashInferMetadata
-from typing import Final
-from typing_extensions import assert_never, override
 
 
 class MatchingBuilder(FlashInferBuilder):
     """Plans by the kind of its spec."""
 
     @override
-    def build(self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False) -> FlashInferMetadata:
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> FlashInferMetadata:
         match self.kv_cache_spec:
             case AttentionSpec() as spec:
                 return FlashInferMetadata(common_attn_metadata.query_start_loc, (spec.num_kv_heads,))

@@ -6,16 +6,18 @@ At run time: AttributeError: 'UniformTypeKVCacheSpecs' object has no attribute '
 
 from __future__ import annotations
 
-import torch
 from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import Tensor
+
 from genericbuilders.config import EngineConfig
 from genericbuilders.specs import AttentionSpec, UniformTypeKVCacheSpecs
-from torch import Tensor
 from typecheck.designs.generic.attention import FlashInferBuilder
 from typecheck.designs.generic.core import BackendAdapter
 from typecheck.designs.shared.batch import CONFIG, CPU, HEADS, UNIFORM_SPEC
 from typecheck.designs.shared.kernels import FlashInferImpl
-from typing import Final
 
 
 def workspace_bytes(spec: AttentionSpec) -> int:
@@ -25,7 +27,13 @@ def workspace_bytes(spec: AttentionSpec) -> int:
 class SizedBuilder(FlashInferBuilder):
     """Sets a workspace aside when it is made."""
 
-    def __init__(self, kv_cache_spec: AttentionSpec | UniformTypeKVCacheSpecs, layer_names: Sequence[str], config: EngineConfig, device: torch.device) -> None:
+    def __init__(
+        self,
+        kv_cache_spec: AttentionSpec | UniformTypeKVCacheSpecs,
+        layer_names: Sequence[str],
+        config: EngineConfig,
+        device: torch.device,
+    ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
         self.workspace: Tensor = torch.empty(workspace_bytes(kv_cache_spec), dtype=torch.int8, device=device)  # E
 

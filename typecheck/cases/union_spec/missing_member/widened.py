@@ -6,15 +6,17 @@ At run time: AttributeError: 'UniformTypeKVCacheSpecs' object has no attribute '
 
 from __future__ import annotations
 
-import torch
 from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
 from genericbuilders.config import EngineConfig
 from genericbuilders.specs import AttentionSpec, UniformTypeKVCacheSpecs
-from torch import Tensor
 from typecheck.designs.shared.batch import CONFIG, CPU, UNIFORM_SPEC, two_requests
 from typecheck.designs.widened.attention import FlashInferBackend, FlashInferBuilder
 from typecheck.designs.widened.core import AttentionGroup
-from typing_extensions import override
 
 
 def workspace_bytes(spec: AttentionSpec) -> int:
@@ -24,10 +26,15 @@ def workspace_bytes(spec: AttentionSpec) -> int:
 class SizedBuilder(FlashInferBuilder):
     """Sets a workspace aside when it is made."""
 
-    def __init__(self, kv_cache_spec: AttentionSpec | UniformTypeKVCacheSpecs, layer_names: Sequence[str], config: EngineConfig, device: torch.device) -> None:
+    def __init__(
+        self,
+        kv_cache_spec: AttentionSpec | UniformTypeKVCacheSpecs,
+        layer_names: Sequence[str],
+        config: EngineConfig,
+        device: torch.device,
+    ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
         self.workspace: Tensor = torch.empty(workspace_bytes(kv_cache_spec), dtype=torch.int8, device=device)  # E
-
 
 
 class SizedBackend(FlashInferBackend):

@@ -5,21 +5,23 @@ At run time: AttributeError: 'UniformTypeKVCacheSpecs' object has no attribute '
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from genericbuilders.metadata import CommonAttentionMetadata
 from typecheck.designs.asserting.attention import FlashInferBackend, FlashInferBuilder
 from typecheck.designs.asserting.core import AttentionGroup
 from typecheck.designs.shared.batch import CONFIG, CPU, UNIFORM_SPEC, two_requests
 from typecheck.designs.shared.metadata import FlashInferMetadata
-from typing_extensions import override
 
 
 class OnePlanBuilder(FlashInferBuilder):
     """Plans once for all layers."""
 
     @override
-    def build(self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False) -> FlashInferMetadata:
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> FlashInferMetadata:
         return FlashInferMetadata(common_attn_metadata.query_start_loc, (self.kv_cache_spec.num_kv_heads,))  # E
-
 
 
 class OnePlanBackend(FlashInferBackend):

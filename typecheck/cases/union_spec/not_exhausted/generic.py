@@ -5,21 +5,25 @@ At run time: AttributeError: 'UniformTypeKVCacheSpecs' object has no attribute '
 
 from __future__ import annotations
 
+from typing import Final
+
+from typing_extensions import override
+
 from genericbuilders.metadata import CommonAttentionMetadata
 from typecheck.designs.generic.attention import FlashInferBuilder
 from typecheck.designs.generic.core import BackendAdapter, Step
 from typecheck.designs.shared.batch import CONFIG, CPU, HEADS, UNIFORM_SPEC, two_requests
 from typecheck.designs.shared.kernels import FlashInferImpl
 from typecheck.designs.shared.metadata import FlashInferMetadata
-from typing import Final
-from typing_extensions import override
 
 
 class OnePlanBuilder(FlashInferBuilder):
     """Plans once for all layers."""
 
     @override
-    def build(self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False) -> FlashInferMetadata:
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> FlashInferMetadata:
         return FlashInferMetadata(common_attn_metadata.query_start_loc, (self.kv_cache_spec.num_kv_heads,))  # E
 
 

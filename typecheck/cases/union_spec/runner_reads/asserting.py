@@ -6,6 +6,7 @@ At run time: AttributeError: 'UniformTypeKVCacheSpecs' object has no attribute '
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from genericbuilders.specs import AttentionSpec, UniformTypeKVCacheSpecs
 from typecheck.designs.asserting.attention import FlashInferBackend, FullBackend
 from typecheck.designs.asserting.core import AttentionGroup

@@ -6,6 +6,7 @@ At run time: AttributeError: 'UniformTypeKVCacheSpecs' object has no attribute '
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from typecheck.designs.covariant.attention import FLASHINFER, FULL
 from typecheck.designs.covariant.core import Group
 from typecheck.designs.covariant.layers import place

@@ -6,6 +6,7 @@ At run time: AttributeError: 'UniformTypeKVCacheSpecs' object has no attribute '
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from typecheck.designs.generic.attention import FLASHINFER, FULL
 from typecheck.designs.generic.core import Group
 from typecheck.designs.generic.layers import place

@@ -6,6 +6,7 @@ At run time: AttributeError: 'UniformTypeKVCacheSpecs' object has no attribute '
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from genericbuilders.specs import AttentionSpec, UniformTypeKVCacheSpecs
 from typecheck.designs.shared.batch import FULL_SPEC, UNIFORM_SPEC
 from typecheck.designs.widened.attention import FlashInferBackend, FullBackend

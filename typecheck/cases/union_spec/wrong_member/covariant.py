@@ -5,6 +5,10 @@ At run time: AttributeError: 'FullAttentionSpec' object has no attribute 'kv_cac
 
 from __future__ import annotations
 
+from typing import Final
+
+from typing_extensions import override
+
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import UniformTypeKVCacheSpecs
 from typecheck.designs.covariant.attention import FlashInferBuilder, heads_of
@@ -12,15 +16,15 @@ from typecheck.designs.covariant.core import BackendAdapter, Step
 from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, HEADS, two_requests
 from typecheck.designs.shared.kernels import FlashInferImpl
 from typecheck.designs.shared.metadata import FlashInferMetadata
-from typing import Final
-from typing_extensions import override
 
 
 class SwappedBuilder(FlashInferBuilder):
     """Plans a page for each layer."""
 
     @override
-    def build(self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False) -> FlashInferMetadata:
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> FlashInferMetadata:
         spec = self.kv_cache_spec
         if isinstance(spec, UniformTypeKVCacheSpecs):
             return FlashInferMetadata(common_attn_metadata.query_start_loc, heads_of(spec))
