@@ -1,0 +1,36 @@
+"""A function makes a builder class from a number and returns it.
+
+Right: it says that it returns a full builder, and it does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from typing_extensions import override
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from typecheck.designs.generic.attention import FullBuilder
+from typecheck.designs.generic.core import BackendAdapter
+from typecheck.designs.generic.layers import place
+from typecheck.designs.shared.batch import FULL_SPEC, two_requests
+from typecheck.designs.shared.kernels import FullImpl
+from typecheck.designs.shared.metadata import FullMetadata
+
+
+def cut_to(tokens: int) -> type[FullBuilder]:
+    class CutBuilder(FullBuilder):
+        @override
+        def build(
+            self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+        ) -> FullMetadata:
+            made = super().build(common_prefix_len, common_attn_metadata, fast_build)
+            return replace(made, seq_lens=made.seq_lens.clamp(max=tokens))
+
+    return CutBuilder
+
+
+def run() -> object:
+    cut = BackendAdapter("cut", cut_to(4), FullImpl)
+    group, _ = place(cut, FULL_SPEC)
+    return group.builder.build(0, two_requests()).seq_lens.sum().item()

@@ -1,0 +1,16 @@
+"""A layer that shares another one's cache reads what was built for that one.
+
+Right: both layers are of one back end and see the same blocks.
+"""
+
+from __future__ import annotations
+
+from typecheck.designs.shared.batch import FULL_SPEC, two_requests
+from typecheck.designs.widened.attention import FullBackend
+from typecheck.designs.widened.layers import Attention, place
+
+
+def run() -> object:
+    step = dict(place(FullBackend, FULL_SPEC).build(two_requests()))
+    step["sharing"] = step["full"]
+    return Attention("sharing", FullBackend).forward(step).sum().item()

@@ -1,0 +1,66 @@
+"""A builder calls a method of its own that it does not implement, and another class implements no ``build``.
+
+Right: the first is abstract; the second inherits from it what it lacks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from typing_extensions import override
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from typecheck.designs.shared.batch import STATE_SPEC, two_requests
+from typecheck.designs.shared.kernels import GDNImpl
+from typecheck.designs.shared.metadata import GDNMetadata
+from typecheck.designs.widened.core import AttentionBackend
+from typecheck.designs.widened.layers import Attention, place
+from typecheck.designs.widened.state import BaseMambaMetadataBuilder
+
+
+class StepwiseBuilder(BaseMambaMetadataBuilder[GDNMetadata], ABC):
+    """Builds for as many draft tokens as a subclass says."""
+
+    @abstractmethod
+    def num_drafts(self) -> int:
+        """Draft tokens of one request."""
+
+    @override
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> GDNMetadata:
+        drafts = self.num_drafts()
+        return GDNMetadata(common_attn_metadata.block_table_tensor[:, : 1 + drafts], drafts)
+
+
+class OneDraftBuilder(StepwiseBuilder):
+    """One draft token a request."""
+
+    @override
+    def num_drafts(self) -> int:
+        return 1
+
+
+class OneDraftBackend(AttentionBackend):
+    """The gated delta rule."""
+
+    @staticmethod
+    @override
+    def get_name() -> str:
+        return "one_draft"
+
+    @staticmethod
+    @override
+    def get_builder_cls() -> type[OneDraftBuilder]:
+        return OneDraftBuilder
+
+    @staticmethod
+    @override
+    def get_impl_cls() -> type[GDNImpl]:
+        return GDNImpl
+
+
+def run() -> object:
+    group = place(OneDraftBackend, STATE_SPEC)
+    step = group.build(two_requests())
+    return Attention(OneDraftBackend.get_name(), OneDraftBackend).forward(step).sum().item()

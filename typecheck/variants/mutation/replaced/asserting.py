@@ -1,0 +1,17 @@
+"""The runner gives a layer a larger block size than its spec has.
+
+Right: it makes a new spec, and leaves the old one as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from typecheck.designs.asserting.attention import FullBackend
+from typecheck.designs.asserting.layers import place
+from typecheck.designs.shared.batch import FULL_SPEC
+
+
+def run() -> object:
+    group = place(FullBackend, replace(FULL_SPEC, block_size=8))
+    return group.kv_cache_spec.block_size, FULL_SPEC.block_size

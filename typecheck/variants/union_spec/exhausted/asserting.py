@@ -1,0 +1,67 @@
+"""A planning builder branches over its spec and ends in `assert_never`.
+
+Right: every member of the union has its branch.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from typing_extensions import override
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from genericbuilders.specs import AttentionSpec, UniformTypeKVCacheSpecs
+from typecheck.designs.asserting.attention import FlashInferBuilder
+from typecheck.designs.asserting.core import AttentionBackend
+from typecheck.designs.asserting.layers import Attention, place
+from typecheck.designs.shared.batch import FULL_SPEC, UNIFORM_SPEC, two_requests
+from typecheck.designs.shared.kernels import FlashInferImpl
+from typecheck.designs.shared.metadata import FlashInferMetadata
+
+
+def layers_of(spec: AttentionSpec | UniformTypeKVCacheSpecs) -> int:
+    match spec:
+        case AttentionSpec():
+            return 1
+        case UniformTypeKVCacheSpecs():
+            return len(spec.kv_cache_specs)
+        case _:
+            assert_never(spec)
+
+
+class LayersBuilder(FlashInferBuilder):
+    """Plans the same heads for every layer."""
+
+    @override
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> FlashInferMetadata:
+        heads = (2,) * layers_of(self.kv_cache_spec)
+        return FlashInferMetadata(common_attn_metadata.query_start_loc, heads)
+
+
+class LayersBackend(AttentionBackend):
+    """Attention from a plan."""
+
+    @staticmethod
+    @override
+    def get_name() -> str:
+        return "layers"
+
+    @staticmethod
+    @override
+    def get_builder_cls() -> type[LayersBuilder]:
+        return LayersBuilder
+
+    @staticmethod
+    @override
+    def get_impl_cls() -> type[FlashInferImpl]:
+        return FlashInferImpl
+
+
+def run() -> object:
+    outputs: list[float] = []
+    for spec in (FULL_SPEC, UNIFORM_SPEC):
+        step = place(LayersBackend, spec).build(two_requests())
+        outputs.append(Attention("layers", LayersBackend).forward(step).sum().item())
+    return outputs

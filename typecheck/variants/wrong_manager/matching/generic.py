@@ -1,0 +1,14 @@
+"""The runner asks a manager for what only a window's manager knows.
+
+Right: it was made for a window's spec.
+"""
+
+from __future__ import annotations
+
+from typecheck.designs.generic.managers import make_manager
+from typecheck.designs.shared.batch import WINDOW_SPEC, new_pool
+
+
+def run() -> object:
+    manager = make_manager(WINDOW_SPEC, new_pool())
+    return manager.spec.sliding_window, manager.blocks_for_longest(64)
