@@ -1,6 +1,6 @@
 """The runner asks the first layer of a hybrid model what kind it is, and makes groups of that kind for all layers.
 
-At run time: BindError: adapter 'gdn' takes MambaSpec
+At run time: BindError: adapter 'mamba2' takes MambaSpec
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from genericbuilders.specs import KVCacheSpec, MambaSpec
 from typecheck.designs.generic.core import Group
-from typecheck.designs.generic.state import GDN
+from typecheck.designs.generic.state import MAMBA2
 from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, HEADS, STATE_SPEC
 
 
@@ -17,7 +17,7 @@ def state_groups(specs: Sequence[KVCacheSpec]) -> list[Group]:
     groups: list[Group] = []
     if isinstance(specs[0], MambaSpec):
         for index, spec in enumerate(specs):
-            groups.append(GDN.bind(spec, [GDN.layer(f"layers.{index}", HEADS)], CONFIG, CPU))  # E
+            groups.append(MAMBA2.bind(spec, [MAMBA2.layer(f"layers.{index}", HEADS)], CONFIG, CPU))  # E
     return groups
 
 

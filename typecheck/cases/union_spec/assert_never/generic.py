@@ -26,11 +26,12 @@ class MatchingBuilder(FlashInferBuilder):
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> FlashInferMetadata:
-        match self.kv_cache_spec:
-            case AttentionSpec() as spec:
+        spec = self.kv_cache_spec
+        match spec:
+            case AttentionSpec():
                 return FlashInferMetadata(common_attn_metadata.query_start_loc, (spec.num_kv_heads,))
-            case other:
-                assert_never(other)  # E
+            case _:
+                assert_never(spec)  # E
 
 
 MATCHING: Final = BackendAdapter("matching", MatchingBuilder, FlashInferImpl)
