@@ -10,6 +10,10 @@ from importlib import import_module
 from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, two_requests
 
 
-def run() -> object:
-    builder = import_module("typecheck.designs.asserting.state").Mamba2Builder(FULL_SPEC, ["mixer"], CONFIG, CPU)  # E
+def built(module: str) -> object:
+    builder = import_module(module).Mamba2Builder(FULL_SPEC, ["mixer"], CONFIG, CPU)  # E
     return builder.build(0, two_requests())
+
+
+def run() -> object:
+    return built("typecheck.designs.asserting.state")

@@ -10,6 +10,10 @@ from importlib import import_module
 from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, HEADS
 
 
-def run() -> object:
-    adapter = import_module("typecheck.designs.covariant.state").MAMBA2
+def bound(module: str) -> object:
+    adapter = import_module(module).MAMBA2
     return adapter.bind(FULL_SPEC, [adapter.layer("mixer", HEADS)], CONFIG, CPU)  # E
+
+
+def run() -> object:
+    return bound("typecheck.designs.covariant.state")
