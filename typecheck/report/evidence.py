@@ -1,0 +1,99 @@
+"""Everything that a report is made of, read from files; what does not fit together is refused."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from typing_extensions import TypeIs
+
+from typecheck.corpus import Corpus, read_corpus
+from typecheck.costs.measured import Costs, read_costs
+from typecheck.explain import Cause, read_causes
+from typecheck.report.outside import Outside, read_outside
+from typecheck.results import read_results
+from typecheck.verdict import Result
+
+__all__ = ["CALL_SITES", "Evidence", "EvidenceError", "read_call_sites", "read_evidence"]
+
+CALL_SITES = Path(__file__).with_name("call_sites.toml")
+
+
+class EvidenceError(ValueError):
+    """Files do not fit together; the message says which and what to do."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known.
+
+    Attributes:
+        corpus: the faults, variants and programs.
+        results: of every checker at every level.
+        causes: why mypy and pyright differ; ``None``: nobody has written it yet.
+        costs: what was measured of them; ``None``: nothing yet.
+        outside: the designs under other projects' builders; ``None``: not measured.
+        call_sites: the families whose faults are made where builders are held and called, not where one is written.
+    """
+
+    corpus: Corpus
+    results: tuple[Result, ...]
+    causes: tuple[Cause, ...] | None
+    costs: Costs | None
+    outside: Outside | None
+    call_sites: frozenset[str]
+
+
+def read_evidence(folder: Path, labels: Sequence[str], call_sites: Path = CALL_SITES) -> Evidence:
+    """Read the study in ``folder``.
+
+    Raises:
+        ValueError: something is missing, malformed, or of another corpus than the one that is there.
+    """
+    corpus = read_corpus(folder)
+    results = folder / "results"
+    found = read_results(results, labels)
+    _refuse_others(corpus, found)
+    causes, costs, outside = folder / "differences.toml", results / "costs.json", results / "out-of-tree.json"
+    return Evidence(
+        corpus,
+        tuple(found),
+        tuple(read_causes(causes)) if causes.is_file() else None,
+        read_costs(costs) if costs.is_file() else None,
+        read_outside(outside) if outside.is_file() else None,
+        read_call_sites(call_sites, corpus),
+    )
+
+
+def read_call_sites(path: Path, corpus: Corpus) -> frozenset[str]:
+    """The families that ``path`` names.
+
+    Raises:
+        EvidenceError: the corpus has none of that name.
+    """
+    named: object = tomllib.loads(path.read_text(encoding="utf-8")).get("families")
+    known = {family.name for family in corpus.families}
+    families = frozenset(str(each) for each in named) if _is_list(named) else frozenset[str]()
+    if not families or families - known:
+        raise EvidenceError(
+            f"{path}: families must be a list with some of {', '.join(sorted(known))}; "
+            f"it has {', '.join(sorted(families - known)) or 'none'}"
+        )
+    return families
+
+
+def _refuse_others(corpus: Corpus, results: Sequence[Result]) -> None:
+    there = {(fault.key, design) for fault in corpus.faults for design in fault.cases}
+    for result in results:
+        judged = {(key, design) for key, row in result.findings.items() for design in row}
+        if judged != there:
+            some = ", ".join(f"{key}/{design}" for key, design in sorted(judged ^ there)[:3])
+            raise EvidenceError(
+                f"{result.label} was measured on another corpus ({some}); `python -m typecheck run` measures it again"
+            )
+
+
+def _is_list(value: object) -> TypeIs[list[object]]:
+    return isinstance(value, list)
