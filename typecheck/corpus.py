@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -131,13 +131,23 @@ class Family:
 
 @dataclass(frozen=True)
 class Variant:
-    """A right program that looks like a mistake."""
+    """A right program that looks like a mistake.
+
+    Attributes:
+        family: the folder of its family.
+        name: its own folder.
+        design: the one that it is written for.
+        path: the file.
+        about: what it does.
+        unchanged: where it is code of the one-parameter base that its design asks to change: into what; else empty.
+    """
 
     family: str
     name: str
     design: Design
     path: Path
     about: str
+    unchanged: str = ""
 
     @property
     def key(self) -> str:
@@ -194,11 +204,9 @@ def read_corpus(folder: Path) -> Corpus:
 def _family(folder: Path, problems: list[str]) -> Family:
     where = folder / "family.toml"
     about = _told(where, problems)
-    names = [path.name for path in _folders(folder)]
-    with _Noting(problems, where):
-        told = toml.table(about, "cases")
-        problems += [f"{where}: there is no folder for cases.{name}" for name in told if name not in names]
-    faults = tuple(_fault(folder / name, about, problems) for name in names)
+    places = _folders(folder)
+    _refuse_unknown(where, about, "cases", places, problems)
+    faults = tuple(_fault(place, about, problems) for place in places)
     return Family(folder.name, _text(about, "title", where, problems), faults)
 
 
@@ -271,22 +279,32 @@ def _outcome(told: str | None) -> Outcome | None:
 
 def _variants(folder: Path, problems: list[str]) -> Iterator[Variant]:
     for family in _folders(folder):
-        absent = _absent(family / "family.toml", problems)
-        for place in _folders(family):
-            for design, path in _files(place, absent.get(place.name, ()), problems):
+        told = _told(family / "family.toml", problems)
+        places = _folders(family)
+        _refuse_unknown(family / "family.toml", told, "variants", places, problems)
+        for place in places:
+            absent = _by_design(family / "family.toml", told, place.name, "absent", problems)
+            unchanged = _by_design(family / "family.toml", told, place.name, "unchanged", problems)
+            for design, path in _files(place, absent, problems):
                 source = path.read_text(encoding="utf-8")
                 if any(_MARK.search(line) for line in source.splitlines()):
                     problems.append(f"{path}: a variant is right and has no marks")
-                yield Variant(family.name, place.name, design, path, _docstring(path, source, problems)[0])
+                about = _docstring(path, source, problems)[0]
+                yield Variant(family.name, place.name, design, path, about, unchanged.get(design, ""))
 
 
-def _absent(path: Path, problems: list[str]) -> dict[str, set[Design]]:
-    if not path.is_file():
-        return {}
-    with _Noting(problems, path):
-        told = toml.table(_told(path, problems), "variants")
-        return {name: {Design(each) for each in toml.table(toml.table(told, name), "absent")} for name in told}
-    return {}
+def _by_design(where: Path, told: toml.Table, name: str, key: str, problems: list[str]) -> dict[Design, str]:
+    found: dict[Design, str] = {}
+    with _Noting(problems, where):
+        reasons = toml.table(toml.table(toml.table(told, "variants"), name), key)
+        found.update({Design(design): toml.text(reasons, design) for design in reasons})
+    return found
+
+
+def _refuse_unknown(where: Path, told: toml.Table, key: str, places: Sequence[Path], problems: list[str]) -> None:
+    names = {path.name for path in places}
+    with _Noting(problems, where):
+        problems += [f"{where}: there is no folder for {key}.{n}" for n in toml.table(told, key) if n not in names]
 
 
 def _docstring(path: Path, source: str, problems: list[str]) -> tuple[str, str | None]:

@@ -16,6 +16,7 @@ def folder(tmp_path: Path) -> Path:
         write(tmp_path, f"designs/{design}/program.py", '"""A program."""\n')
         write(tmp_path, f"cases/kind/one/{design}.py", MISTAKE.format("KeyError: x"))
         write(tmp_path, f"variants/kind/right/{design}.py", '"""It is right."""\n')
+    write(tmp_path, "variants/kind/family.toml", 'title = "Right"\n')
     write(tmp_path, "designs/shared/all.py", '"""Shared."""\n')
     write(tmp_path, "cases/kind/family.toml", TABLE)
     return tmp_path
@@ -81,6 +82,8 @@ def test_marks_may_stand_beside_the_line(folder: Path) -> None:
         ("cases/kind/family.toml", "title =", "family.toml"),
         ("cases/kind/two/generic.py", MISTAKE.format("KeyError: x"), "two/asserting.py: missing"),
         ("variants/kind/right/generic.py", '"""It is right."""\nx = 1  # E\n', "has no marks"),
+        ("variants/kind/family.toml", "[variants.gone]\n", "there is no folder for variants.gone"),
+        ("variants/kind/family.toml", "[variants.right]\nunchanged.other = 'x'\n", "other"),
         ("variants/kind/other/generic.py", '"""It is right."""\n', "other/asserting.py: missing"),
     ],
 )
@@ -103,3 +106,15 @@ def test_a_design_may_be_left_out_for_a_reason(folder: Path) -> None:
     assert corpus.faults[0].absent == {Design.GENERIC: "cannot be written"}
     assert Design.GENERIC not in corpus.faults[0].cases
     assert len(corpus.variants) == 3
+
+
+def test_a_variant_may_be_code_that_its_design_asks_to_change(folder: Path) -> None:
+    write(folder, "variants/kind/family.toml", '[variants.right]\nunchanged.generic = "name both"\n')
+
+    told = {variant.design: variant.unchanged for variant in read_corpus(folder).variants}
+    assert told == {
+        Design.ASSERTING: "",
+        Design.WIDENED: "",
+        Design.GENERIC: "name both",
+        Design.COVARIANT: "",
+    }
