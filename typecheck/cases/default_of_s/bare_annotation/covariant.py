@@ -1,4 +1,5 @@
-"""A helper is annotated for a builder of full metadata over any spec; it is given the full builder and a state's spec.
+"""A helper asks any builder of full metadata about any spec the base knows; it is given the full builder and a state's
+spec.
 
 At run time: wrong: 'UNIFORM_BATCH'; right: 'UNIFORM_SINGLE_TOKEN_DECODE'
 """

@@ -1,4 +1,5 @@
-"""A helper is annotated for a builder of full metadata over any spec; it is given the full builder and a state's spec.
+"""A helper asks any builder of full metadata about any spec the base knows; it is given the full builder and a state's
+spec.
 
 At run time: AttributeError: 'MambaSpec' object has no attribute 'num_kv_heads'
 """

@@ -15,11 +15,7 @@ from typecheck.designs.shared.batch import MLA_SPEC, STATE_SPEC
 
 
 def tree_heads(groups: Sequence[Group]) -> int:
-    total: int = 0
-    for group in groups:
-        if PAGED_TREE.owns(group):
-            total += group.spec.num_kv_heads  # E
-    return total
+    return sum(group.spec.num_kv_heads for group in groups if PAGED_TREE.owns(group))  # E
 
 
 def run() -> object:

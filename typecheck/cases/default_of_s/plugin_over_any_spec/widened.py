@@ -15,12 +15,12 @@ from typecheck.designs.widened.plugin import PagedTreeBackend, PagedTreeBuilder
 
 
 def tree_heads(groups: Sequence[AttentionGroup]) -> int:
-    total: int = 0
+    heads: list[int] = []
     for group in groups:
         builder = group.builder
         if isinstance(builder, PagedTreeBuilder):
-            total += builder.kv_cache_spec.num_kv_heads  # E
-    return total
+            heads.append(builder.kv_cache_spec.num_kv_heads)  # E
+    return sum(heads)
 
 
 def run() -> object:

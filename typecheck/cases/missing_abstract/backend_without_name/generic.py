@@ -5,14 +5,19 @@ At run time: TypeError: BackendAdapter.__init__() missing 1 required positional 
 
 from __future__ import annotations
 
+from genericbuilders.specs import AttentionSpec
 from typecheck.designs.generic.attention import FullBuilder
 from typecheck.designs.generic.core import BackendAdapter
 from typecheck.designs.generic.layers import place
 from typecheck.designs.shared.batch import FULL_SPEC
 from typecheck.designs.shared.kernels import FullImpl
+from typecheck.designs.shared.metadata import FullMetadata
+
+
+def ring_adapter() -> BackendAdapter[FullMetadata, AttentionSpec]:
+    return BackendAdapter(builder=FullBuilder, impl=FullImpl)  # E
 
 
 def run() -> object:
-    ring = BackendAdapter(builder=FullBuilder, impl=FullImpl)  # E
-    group, _ = place(ring, FULL_SPEC)
+    group, _ = place(ring_adapter(), FULL_SPEC)
     return group.layer_names

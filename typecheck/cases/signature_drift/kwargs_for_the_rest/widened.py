@@ -23,7 +23,7 @@ class TreeBuilder(AttentionMetadataBuilder[PagedTreeMetadata]):
         common_attn_metadata: CommonAttentionMetadata,  # E?
         **kwargs: bool,  # E
     ) -> PagedTreeMetadata:
-        size = 0 if kwargs.get("fast_build") else self.kv_cache_spec.page_size_bytes
+        size = 0 if kwargs.get("fast_build", False) else self.kv_cache_spec.page_size_bytes
         return PagedTreeMetadata(common_attn_metadata.block_table_tensor, size)
 
 

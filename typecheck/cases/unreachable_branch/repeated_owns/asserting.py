@@ -17,16 +17,16 @@ from typecheck.designs.shared.metadata import GDNMetadata, Mamba2Metadata
 
 
 def rolled_back(groups: Sequence[AttentionGroup], step: Step) -> int:
-    total: int = 0
+    counts: list[int] = []
     for group in groups:
         metadata = step[group.layer_names[0]]
         if group.backend is Mamba2Backend:
             assert isinstance(metadata, Mamba2Metadata)
-            total += metadata.num_states
+            counts.append(metadata.num_states)
         elif group.backend is Mamba2Backend:  # E
             assert isinstance(metadata, GDNMetadata)  # E?
-            total += metadata.num_speculative_tokens
-    return total
+            counts.append(metadata.num_speculative_tokens)
+    return sum(counts)
 
 
 def run() -> object:

@@ -16,13 +16,13 @@ from typecheck.designs.shared.batch import STATE_SPEC, two_requests
 
 
 def rolled_back(groups: Sequence[Group], step: Step) -> int:
-    total: int = 0
+    counts: list[int] = []
     for group in groups:
         if MAMBA2.owns(group):
-            total += group.metadata(step).num_states
+            counts.append(group.metadata(step).num_states)
         elif MAMBA2.owns(group):  # E
-            total += group.metadata(step).num_speculative_tokens  # E?
-    return total
+            counts.append(group.metadata(step).num_speculative_tokens)  # E?
+    return sum(counts)
 
 
 def run() -> object:

@@ -1,5 +1,5 @@
-"""A warm-up takes any builder class of Mamba2's metadata and any spec; it is given the class over states and another
-spec.
+"""A warm-up takes any builder class of Mamba2's metadata and a spec for it; it is given the class over states and
+another spec.
 
 At run time: AttributeError: 'FullAttentionSpec' object has no attribute 'shapes'
 """

@@ -17,11 +17,7 @@ from typecheck.designs.shared.batch import FULL_SPEC, STATE_SPEC, two_requests
 
 
 def num_states(groups: Sequence[Group], step: Step) -> int:
-    total: int = 0
-    for group in groups:
-        if LINEAR.owns(group):
-            total += group.metadata(step).num_states  # E
-    return total
+    return sum(group.metadata(step).num_states for group in groups if LINEAR.owns(group))  # E
 
 
 def run() -> object:

@@ -15,11 +15,7 @@ from typecheck.designs.shared.batch import STATE_SPEC, UNIFORM_SPEC
 
 
 def workspace_heads(groups: Sequence[Group]) -> int:
-    total: int = 0
-    for group in groups:
-        if GDN.owns(group):
-            total += group.spec.num_kv_heads  # E
-    return total
+    return sum(group.spec.num_kv_heads for group in groups if GDN.owns(group))  # E
 
 
 def run() -> object:
