@@ -125,7 +125,7 @@ class BoundGroup(Group, Generic[M, S]):
         builder: AttentionMetadataBuilder[M, S],
     ) -> None:
         self.adapter = adapter
-        self.spec = spec
+        self.spec: S = spec
         self._layers = tuple(layers)
         self.builder = builder
 

@@ -41,7 +41,7 @@ class AttentionMetadataBuilder(ABC, Generic[M, S]):
     def __init__(
         self, kv_cache_spec: S, layer_names: Sequence[str], config: EngineConfig, device: torch.device
     ) -> None:
-        self.kv_cache_spec = kv_cache_spec
+        self.kv_cache_spec: S = kv_cache_spec
         self.layer_names: tuple[str, ...] = tuple(layer_names)
         self.config = config
         self.device = device

@@ -120,7 +120,7 @@ class KVCacheManager(GroupManager, Generic[S]):
 
     def __init__(self, spec: S, pool: BlockPool) -> None:
         super().__init__(spec.block_size, pool)
-        self.spec = spec
+        self.spec: S = spec
 
 
 class FullAttentionManager(KVCacheManager[F]):
