@@ -1,0 +1,126 @@
+"""The checkers that are installed, over small files: nobody's settings count, and nothing else is looked at."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from genericbuilders.checkers import CHECKERS, Checker, Request, Status, check_all
+from genericbuilders.checkers.checker import Level, NotFoundError
+from genericbuilders.checkers.pyright import Pyright
+
+LAX = {
+    "mypy.ini": "[mypy]\nignore_errors = True\n",
+    "setup.cfg": "[mypy]\nignore_errors = True\n",
+    "pyproject.toml": "[tool.mypy]\nignore_errors = true\n[tool.pyright]\nignore = ['**']\n[tool.basedpyright]\n"
+    "ignore = ['**']\n[tool.pyrefly]\nproject-excludes = ['**']\n[tool.ty.rules]\nall = 'ignore'\n",
+    "pyrightconfig.json": '{"ignore": ["**"]}',
+    "pyrefly.toml": "project-excludes = ['**']\nsearch-path = []\n",
+    "ty.toml": "[rules]\nall = 'ignore'\n",
+    # Not the file with brackets: for zuban its name can only be a pattern, and then this would be heeded.
+    ".gitignore": "one\nnode_modules\nstub.pyi\nnot-a-name.py\n",
+}
+
+
+def installed() -> list[Checker]:
+    found: list[Checker] = []
+    for checker in CHECKERS:
+        try:
+            checker.locate()
+        except NotFoundError:
+            continue
+        found.append(checker)
+    return found
+
+
+def strictest(checker: Checker) -> tuple[Checker, Level]:
+    return checker, checker.levels[-1]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with a space in its name, settings that silence everything, and files with awkward names."""
+    folder = tmp_path / "a project"
+    for sub in ("one", "two", ".hidden", "node_modules/x", "not-a-name"):
+        (folder / sub).mkdir(parents=True)
+    (folder / "helper.py").write_text("def number() -> int:\n    return 1\n", encoding="utf-8")
+    wrong = "from helper import number\n\ntext: str = number()\n"
+    for name in (
+        *("one/same.py", "two/same.py", ".hidden/h.py", "node_modules/x/n.py", "not-a-name/not-a-name.py"),
+        *("with [brackets].py", "stub.pyi"),
+    ):
+        (folder / name).write_text(wrong, encoding="utf-8")
+    (folder / "empty.py").touch()
+    for name, text in LAX.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_every_file_is_checked_and_no_settings_count(
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    for name in (".config/mypy/config", ".mypy.ini", ".config/ty/ty.toml", ".config/pyrefly/pyrefly.toml"):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        text = LAX["ty.toml"] if "ty/" in name else LAX["pyrefly.toml"] if "pyrefly" in name else LAX["mypy.ini"]
+        (home / name).write_text(text, encoding="utf-8")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    monkeypatch.setenv("MYPYPATH", "/nowhere")
+    monkeypatch.setenv("MYPY_CONFIG_FILE_DIR", "/nowhere")
+    monkeypatch.setenv("TY_CONFIG_FILE", str(project / "ty.toml"))
+    monkeypatch.setenv("PYRIGHT_PYTHON_FORCE_VERSION", "0.0.1")
+    files = tuple(sorted(path for path in project.rglob("*.py*") if path.suffix in (".py", ".pyi")))
+    wrong = {(path, 3) for path in files if path.name not in ("helper.py", "empty.py")}
+    assert len(wrong) == 7
+    request = Request(files, project, cache_dir=tmp_path / "cache")
+    runs = check_all(map(strictest, installed()), request)
+    # pyright and mypy have to be there, or this test could not fail.
+    assert {"mypy", "pyright"} <= {run.checker for run in runs}
+    for run in runs:
+        assert run.status is Status.OK, (run.label, run.reason)
+        assert run.version
+        assert wrong <= run.error_lines, run.label
+        others = {each for each in run.error_lines if each[0].name in ("helper.py", "empty.py")}
+        assert not others, run.label
+
+
+def test_pyright_looks_at_no_other_file_of_a_big_tree(tmp_path: Path) -> None:
+    folder = tmp_path / "big"
+    for index in range(40):
+        sub = folder / f"sub{index}"
+        sub.mkdir(parents=True)
+        for number in range(50):
+            (sub / f"m{number}.py").write_text("x: int = ''\n", encoding="utf-8")
+    file = folder / "small.py"
+    file.write_text("x: int = ''\n", encoding="utf-8")
+    (run,) = check_all([strictest(Pyright())], Request((file,), folder, cache_dir=tmp_path))
+    assert run.status is Status.OK, run.reason
+    assert len(run.error_lines) == 1
+    # Any other file would be among the reports: all of them have an error.
+    assert run.dropped == 0
+
+
+def test_pyrights_settings_name_no_file(tmp_path: Path) -> None:
+    checker = Pyright()
+    request = Request((Path("/p/a.py"),), Path("/p"), search_paths=(Path("/q"),), stub_paths=(Path("/s"),))
+    command = checker.command(Path("/bin/pyright"), checker.level("strict"), request, tmp_path)
+    settings = json.loads((tmp_path / "pyrightconfig.json").read_text(encoding="utf-8"))
+    assert settings == {
+        "typeCheckingMode": "strict",
+        "pythonVersion": "3.11",
+        "extraPaths": ["/s", "/p", "/q"],
+        "exclude": [],
+    }
+    assert command.arguments[-1] == "/p/a.py"
+
+
+def test_mypys_cache_is_where_it_was_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("", encoding="utf-8")
+    checker = next(each for each in CHECKERS if each.name == "mypy")
+    check_all([(checker, checker.level("default"))], Request((tmp_path / "a.py",), tmp_path, cache_dir=tmp_path / "c"))
+    assert [name.rpartition("-")[0] for name in os.listdir(tmp_path / "c")] == ["mypy-default"]
+    assert not (tmp_path / ".mypy_cache").exists()
