@@ -92,12 +92,12 @@ def verdict(comparison: Comparison, num_files: int) -> str:
     """The comparison in a sentence."""
     levels, lines, differing = len(comparison.counted), len(comparison.lines), len(comparison.differing)
     front = f"{_count(num_files, 'file')}, {_count(levels, 'level')}, {_count(lines, 'line')} with errors"
-    if levels == 1:
-        front += "; one level has nothing to be compared with"
     if differing:
         return f"{front}: the levels differ on {differing}, and agree on {lines - differing}."
     if comparison.unfinished:
         return f"{front}: no difference, but not every level came to its end."
+    if levels == 1:
+        return f"{front}: one level has nothing to be compared with."
     return f"{front}: all agree."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from genericbuilders.checkers import CHECKERS
 
-__all__ = ["HANGS", "install", "mypy_says", "mypy_report", "only"]
+__all__ = ["HANGS", "install", "mypy_report", "mypy_says", "only", "variables"]
 
 HANGS = "sleep 600 & wait"
 
@@ -30,6 +31,11 @@ def only(patch: pytest.MonkeyPatch, *names: str) -> None:
     for checker in CHECKERS:
         if checker.name not in names:
             patch.setenv(checker.variable, "/nowhere/at/all")
+
+
+def variables() -> dict[str, str]:
+    """The variables that are set now: for a process whose environment was made before."""
+    return {checker.variable: os.environ[checker.variable] for checker in CHECKERS if checker.variable in os.environ}
 
 
 def mypy_report(path: Path | str, line: int, message: str = "no", severity: str = "error", code: str = "misc") -> str:
