@@ -1,4 +1,4 @@
-"""The command line: ``genericbuilders generate`` and ``genericbuilders backends``."""
+"""The command line: ``genericbuilders generate``, ``genericbuilders backends``, ``genericbuilders compare``."""
 
 from __future__ import annotations
 
