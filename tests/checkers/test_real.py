@@ -99,7 +99,7 @@ def test_a_name_with_brackets_is_no_pattern(checker: Checker, tmp_path: Path) ->
         (tmp_path / name).write_text("x: int = ''\n", encoding="utf-8")
     file = tmp_path / "a[bc].py"
     (run,) = check_all([strictest(checker)], Request((file,), tmp_path, cache_dir=tmp_path / "cache"))
-    assert (run.status, run.error_lines, run.dropped) == (Status.OK, {(file, 1)}, 0), run.reason
+    assert (run.status, run.error_lines, run.dropped) == (Status.OK, frozenset({(file, 1)}), 0), run.reason
 
 
 def test_pyright_looks_at_no_other_file_of_a_big_tree(tmp_path: Path) -> None:
