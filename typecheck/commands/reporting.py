@@ -13,7 +13,7 @@ from typecheck.report.evidence import read_evidence
 from typecheck.report.heat import heat_map
 from typecheck.report.machine import machine
 from typecheck.report.page import page
-from typecheck.report.sections import answer_section, sections
+from typecheck.report.sections import sections
 from typecheck.report.summary import summarise
 from typecheck.report.tables import show
 from typecheck.study import FOLDER, labels
@@ -55,5 +55,5 @@ def tell(json: bool, html: Path | None, folder: Path = FOLDER) -> int:
     else:
         if not console.is_terminal:
             console.width = PIPE_WIDTH
-        show(console, [answer_section(answers), *sections(summary), *cost_sections(summary)])
+        show(console, answers, [*sections(summary), *cost_sections(summary)])
     return 0

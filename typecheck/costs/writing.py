@@ -72,6 +72,7 @@ def count(source: str) -> Writing:
     asserted = {call for node in asserts for call in _calls(node, "isinstance")}
     classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     hints = list(_hints(nodes))
+    texts = [*hints, *(call.args[0] for call in _calls(tree, "cast") if call.args)]
     code = _lines(source, tree)
     return Writing(
         lines=len(code),
@@ -79,7 +80,7 @@ def count(source: str) -> Writing:
         casts=len(list(_calls(tree, "cast"))),
         ignores=dict(sorted(Counter(_ignores(source)).items())),
         asserts=len(asserts),
-        anys=sum(_named(node, "Any") for node in nodes) + sum(_anys_in_text(hint) for hint in hints),
+        anys=sum(_named(node, "Any") for node in nodes) + sum(map(_anys_in_text, texts)),
         guards=sum(isinstance(node, ast.FunctionDef) and _guards(node.returns) for node in nodes),
         spec_tests=sum(call not in asserted and _tests_spec(call) for call in _calls(tree, "isinstance")),
         re_annotations=sum(_re_annotates(statement) for node in classes for statement in node.body),
@@ -147,7 +148,7 @@ def _named(node: ast.AST | None, name: str) -> bool:
 
 
 def _anys_in_text(hint: ast.expr) -> int:
-    """In annotations that are strings."""
+    """In types that are strings."""
     texts = [node.value for node in ast.walk(hint) if isinstance(node, ast.Constant)]
     return sum(
         _named(node, "Any")

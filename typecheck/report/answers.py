@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from typecheck.corpus import Design
 from typecheck.costs.measured import Cost
 from typecheck.explain import MYPY, PYRIGHT
 from typecheck.report.figures import AIM, Count, Grid
+from typecheck.report.outside import OutsideRow
 from typecheck.report.summary import Summary
 
 __all__ = ["Answer", "answer"]
@@ -73,7 +74,10 @@ def _second_parameter(summary: Summary) -> Answer:
         f"The default of the second parameter saves {generic.by_default} of the "
         f"{generic.by_default + generic.by_argument} direct subclasses from naming it."
     )
-    lines += _outside_lines(summary, "generic", "a second parameter alone, with no builder changed")
+    lines += _outside_line(summary, "generic", "no builder changed, errors against widened", _broken)
+    lines += _outside_line(
+        summary, "generic-migrated", "builders that name their spec, errors against widened", _broken
+    )
     cheaper = generic.characters <= widened.characters and generic.lines <= widened.lines
     verdict = (
         f"In what is written it costs less than it saves: {generic.characters} characters in place of "
@@ -91,22 +95,27 @@ def _call_sites(summary: Summary) -> Answer:
         for label in BOTH
     ]
     lines.append(f"Counted are the expressible faults of these families: {', '.join(summary.call_site_families)}.")
-    for row in summary.outside.rows if summary.outside else ():
-        if row.design in ("widened", "generic", "generic-migrated", "generic-covariant-migrated"):
-            lines.append(
-                f"In other trees, {row.design}, {row.checker}, {row.side.replace('_', ' ')}: a bare "
-                f"`type[AttentionMetadataBuilder]` refuses {row.class_slot_refuses} of {_n(row.asked, 'builder')}."
-            )
+    for design in ("widened", "generic", "generic-migrated", "generic-covariant-migrated"):
+        lines += _outside_line(
+            summary,
+            design,
+            "builders that a bare `type[AttentionMetadataBuilder]` refuses",
+            lambda row: f"{row.class_slot_refuses} of {row.asked}",
+        )
+    lines += _outside_line(
+        summary,
+        "generic-migrated-lookup",
+        "what looks builders up says that it returns the bare class, errors",
+        _broken,
+    )
     better = all(
         summary.call_sites[label][Design.GENERIC].per_cent > summary.call_sites[label][Design.WIDENED].per_cent
         for label in BOTH
     )
-    verdict = (
-        "Little: with `Group` and adapters in their place, more of the mistakes at the call site are seen than under "
-        "the merged design."
-        if better
-        else "At the call site the generic design is not ahead of the merged one under both checkers."
-    )
+    refused = [row for row in _outside(summary, "generic-migrated") if row.class_slot_refuses]
+    bare = "A bare class does refuse builders that name their spec. " if refused else ""
+    seen = "both checkers see" if better else "it is not so that both checkers see"
+    verdict = f"{bare}With `Group` and adapters in its place, {seen} more of the mistakes made there than with widened."
     return Answer("Reason 2: what do bare classes at the call site cost?", verdict, tuple(lines))
 
 
@@ -130,10 +139,13 @@ def _covariance(summary: Summary) -> Answer:
     lines = [
         f"{each.label}: generic catches {_n(len(each.gained), 'fault')} that covariant misses{_named(each.gained)}, "
         f"and misses {len(each.lost)} that covariant catches{_named(each.lost)}; files with a false alarm: generic "
-        f"{_alarms(summary, each.label, Design.GENERIC)}, covariant {_alarms(summary, each.label, Design.COVARIANT)}."
+        f"{_alarms(summary, each.label, Design.GENERIC)}, covariant {_alarms(summary, each.label, Design.COVARIANT)}; "
+        f"of unchanged one-parameter code generic refuses {_of_unchanged(summary, each.label, Design.GENERIC)}, "
+        f"covariant {_of_unchanged(summary, each.label, Design.COVARIANT)}."
         for each in pairs
     ]
-    lines += _outside_lines(summary, "generic-covariant", "a covariant second parameter, with no builder changed")
+    for design in ("generic", "generic-covariant"):
+        lines += _outside_line(summary, design, "no builder changed, errors against widened", _broken)
     ahead = sum(len(each.lost) - len(each.gained) for each in pairs)
     alarms = sum(_alarms(summary, label, Design.COVARIANT) - _alarms(summary, label, Design.GENERIC) for label in BOTH)
     catch = "more" if ahead > 0 else "less" if ahead < 0 else "as much"
@@ -172,19 +184,28 @@ def _dearer(summary: Summary) -> Iterator[str]:
             yield f"Checked by {checked.label}: {_ratio(cost)} of widened, {cost.median:g} s."
 
 
-def _outside_lines(summary: Summary, design: str, what: str) -> list[str]:
-    if summary.outside is None:
-        return []
-    return [
-        f"In other trees, {what}, {row.checker}, {row.side.replace('_', ' ')}: {_n(row.new, 'new error')}, "
-        f"{row.gone} gone, {_n(row.builders_broken, 'builder')} in {_n(row.projects_broken, 'project')} with a new one."
-        for row in summary.outside.rows
-        if row.design == design
-    ]
+def _outside_line(summary: Summary, design: str, what: str, tell: Callable[[OutsideRow], str]) -> list[str]:
+    """One line, or none where it was not measured."""
+    rows = _outside(summary, design)
+    said = "; ".join(f"{row.checker}, {row.side.replace('_', ' ')}: {tell(row)}" for row in rows)
+    return [f"In other projects' trees, {design}, {what}: {said}."] if rows else []
+
+
+def _outside(summary: Summary, design: str) -> list[OutsideRow]:
+    return [row for row in summary.outside.rows if row.design == design] if summary.outside else []
+
+
+def _broken(row: OutsideRow) -> str:
+    return f"{row.new} new, {row.gone} gone, in {_n(row.builders_broken, 'builder')}"
 
 
 def _alarms(summary: Summary, label: str, design: Design) -> int:
-    return summary.programs[label][design].hits + summary.variants[label][design].hits
+    return summary.alarms.of(label, design)
+
+
+def _of_unchanged(summary: Summary, label: str, design: Design) -> str:
+    cell = summary.alarms.unchanged[label][design]
+    return f"{cell.hits} of {_n(cell.of, 'program')}"
 
 
 def _missed(grid: Grid, label: str) -> int:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from typing_extensions import TypeIs
-
+from typecheck import toml
 from typecheck.corpus import Corpus, read_corpus
 from typecheck.costs.measured import Costs, read_costs
 from typecheck.explain import Cause, read_causes
@@ -18,7 +16,7 @@ from typecheck.verdict import Result
 
 __all__ = ["CALL_SITES", "Evidence", "EvidenceError", "read_call_sites", "read_evidence"]
 
-CALL_SITES = Path(__file__).with_name("call_sites.toml")
+CALL_SITES = Path("report") / "call_sites.toml"
 
 
 class EvidenceError(ValueError):
@@ -46,7 +44,7 @@ class Evidence:
     call_sites: frozenset[str]
 
 
-def read_evidence(folder: Path, labels: Sequence[str], call_sites: Path = CALL_SITES) -> Evidence:
+def read_evidence(folder: Path, labels: Sequence[str]) -> Evidence:
     """Read the study in ``folder``.
 
     Raises:
@@ -63,7 +61,7 @@ def read_evidence(folder: Path, labels: Sequence[str], call_sites: Path = CALL_S
         tuple(read_causes(causes)) if causes.is_file() else None,
         read_costs(costs) if costs.is_file() else None,
         read_outside(outside) if outside.is_file() else None,
-        read_call_sites(call_sites, corpus),
+        read_call_sites(folder / CALL_SITES, corpus),
     )
 
 
@@ -71,15 +69,16 @@ def read_call_sites(path: Path, corpus: Corpus) -> frozenset[str]:
     """The families that ``path`` names.
 
     Raises:
-        EvidenceError: the corpus has none of that name.
+        EvidenceError: it names none, or one that the corpus has not.
     """
-    named: object = tomllib.loads(path.read_text(encoding="utf-8")).get("families")
     known = {family.name for family in corpus.families}
-    families = frozenset(str(each) for each in named) if _is_list(named) else frozenset[str]()
-    if not families or families - known:
+    try:
+        families = frozenset(toml.texts(toml.load(path), "families"))
+    except (OSError, ValueError) as error:
+        raise EvidenceError(f"{path}: {error}") from None
+    if unknown := families - known:
         raise EvidenceError(
-            f"{path}: families must be a list with some of {', '.join(sorted(known))}; "
-            f"it has {', '.join(sorted(families - known)) or 'none'}"
+            f"{path}: cases/ has no family {', '.join(sorted(unknown))}; it has {', '.join(sorted(known))}"
         )
     return families
 
@@ -93,7 +92,3 @@ def _refuse_others(corpus: Corpus, results: Sequence[Result]) -> None:
             raise EvidenceError(
                 f"{result.label} was measured on another corpus ({some}); `python -m typecheck run` measures it again"
             )
-
-
-def _is_list(value: object) -> TypeIs[list[object]]:
-    return isinstance(value, list)

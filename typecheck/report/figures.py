@@ -13,6 +13,7 @@ from typecheck.verdict import Result, Stray
 
 __all__ = [
     "AIM",
+    "Alarms",
     "Comparison",
     "Count",
     "FamilyCatches",
@@ -157,14 +158,41 @@ def best_pairs(faults: Iterable[Fault], results: Sequence[Result], design: Desig
     return sorted(found, key=lambda each: (-each[2].hits, each[0], each[1]))
 
 
-def false_alarms(corpus: Corpus, results: Iterable[Result]) -> tuple[Grid, Grid]:
-    """Files with an error, of the clean programs and of the variants; files that designs share count for each."""
+@dataclass(frozen=True)
+class Alarms:
+    """Right files in which something is reported.
+
+    Attributes:
+        programs: of the clean programs' files; those that designs share count for each.
+        variants: of the variants in their design's own idiom.
+        unchanged: of the variants that are code of the one-parameter base, which the design asks to change.
+    """
+
+    programs: Grid
+    variants: Grid
+    unchanged: Grid
+
+    def of(self, label: str, design: Design) -> int:
+        """The false ones: in programs and in variants of the design's own idiom."""
+        return self.programs[label][design].hits + self.variants[label][design].hits
+
+
+def false_alarms(corpus: Corpus, results: Iterable[Result]) -> Alarms:
+    """Count the files."""
     programs = {design: {corpus.short(path) for path in paths} for design, paths in corpus.programs.items()}
-    variants = {
-        design: {corpus.short(each.path) for each in corpus.variants if each.design is design} for design in Design
-    }
+    own, unchanged = (
+        {
+            design: {
+                corpus.short(each.path)
+                for each in corpus.variants
+                if each.design is design and bool(each.unchanged) is changes
+            }
+            for design in Design
+        }
+        for changes in (False, True)
+    )
     every = list(results)
-    return _with_error(programs, every), _with_error(variants, every)
+    return Alarms(_with_error(programs, every), _with_error(own, every), _with_error(unchanged, every))
 
 
 def stray_cases(corpus: Corpus, results: Iterable[Result]) -> Grid:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from typecheck.corpus import Design
-from typecheck.report.answers import Answer
 from typecheck.report.figures import AIM, Count, Grid, Listed
 from typecheck.report.layout import Cell, Section, Table, Tone, cell, rows
 from typecheck.report.summary import Summary
 
-__all__ = ["DESIGNS", "answer_section", "sections"]
+__all__ = ["DESIGNS", "sections"]
 
 DESIGNS = tuple(str(design) for design in Design)
 
@@ -26,14 +25,6 @@ def sections(summary: Summary) -> list[Section]:
         _strays(summary),
         _ranking(summary),
     ]
-
-
-def answer_section(answers: Sequence[Answer]) -> Section:
-    """The answers as a section, a table each."""
-    tables = [
-        Table(f"{each.question} {each.verdict}", ("",), rows([line] for line in each.lines), True) for each in answers
-    ]
-    return Section("Answers", ("Every sentence is put together from the figures below.",), tuple(tables))
 
 
 def _size(summary: Summary) -> Section:
@@ -85,7 +76,7 @@ def _families(summary: Summary) -> Section:
     tables = [
         Table(
             f"{design}: caught, of the faults that can be made in it",
-            ("family", *labels),
+            ("family", *(label.replace("-", "\n") for label in labels)),
             rows(
                 (family.title, *(_fraction(family.grid[label][design]) for label in labels))
                 for family in summary.families
@@ -138,11 +129,16 @@ def _side_by_side(summary: Summary) -> Section:
 def _alarms(summary: Summary) -> Section:
     return Section(
         "False alarms",
-        ("Files with an error, of files that are right. What the designs share counts for each of them.",),
         (
-            _grid("Clean programs", summary.programs, share=False, few=True),
-            _grid("Variants", summary.variants, share=False, few=True),
-            _list("Where", summary.alarms),
+            "Files with an error, of files that are right. What the designs share counts for each of them. Variants "
+            "that are code of the one-parameter base, which a design asks to change, stand apart: what is reported "
+            "there is the price of moving to the design, and not a false alarm.",
+        ),
+        (
+            _grid("Clean programs", summary.alarms.programs, share=False, few=True),
+            _grid("Variants in the design's own idiom", summary.alarms.variants, share=False, few=True),
+            _grid("Variants that the design asks to change", summary.alarms.unchanged, share=False, few=True),
+            _list("Where", summary.alarm_list),
         ),
     )
 

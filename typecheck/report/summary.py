@@ -14,6 +14,7 @@ from typecheck.explain import MYPY, PYRIGHT, Cause
 from typecheck.report.evidence import Evidence
 from typecheck.report.figures import (
     AIM,
+    Alarms,
     Comparison,
     Count,
     FamilyCatches,
@@ -113,8 +114,8 @@ class Summary:
         expressible: of those that a type could tell.
         common: of those of them that can be made in every design.
         call_sites: of the expressible ones made where builders are held and called.
-        programs: clean programs' files with a false alarm.
-        variants: variants with one.
+        alarms: right files in which something is reported, by kind.
+        alarm_list: each such report.
         stray_cases: missed cases with an error elsewhere in the file.
         comparisons: of the generic design with each other one.
         ranking: the best checker-level first.
@@ -131,9 +132,8 @@ class Summary:
     aims: tuple[Aim, ...]
     pairs: Mapping[Design, Pair]
     causes: tuple[Cause, ...] | None
-    programs: Grid
-    variants: Grid
-    alarms: tuple[Listed, ...]
+    alarms: Alarms
+    alarm_list: tuple[Listed, ...]
     stray_cases: Grid
     strays: tuple[Listed, ...]
     written: Mapping[Design, Written]
@@ -156,7 +156,7 @@ def summarise(evidence: Evidence) -> Summary:
     expressible = [fault for fault in faults if fault.expressible]
     common = common_faults(faults)
     held = [fault for fault in expressible if fault.family in evidence.call_sites]
-    programs, variants = false_alarms(corpus, results)
+    alarms = false_alarms(corpus, results)
     caught, strays = catches(expressible, results), stray_cases(corpus, results)
     return Summary(
         size=_size(corpus, expressible, common),
@@ -171,15 +171,14 @@ def summarise(evidence: Evidence) -> Summary:
         call_sites=catches(held, results),
         call_site_families=tuple(sorted(evidence.call_sites)),
         aims=tuple(
-            Aim(label, design, caught[label][design], programs[label][design].hits + variants[label][design].hits)
+            Aim(label, design, caught[label][design], alarms.of(label, design))
             for design in Design
             for label in (MYPY, PYRIGHT)
         ),
         pairs={design: pair_up(faults, mypy, pyright, design) for design in Design},
         causes=evidence.causes,
-        programs=programs,
-        variants=variants,
-        alarms=tuple(listed(results, "alarms")),
+        alarms=alarms,
+        alarm_list=tuple(listed(results, "alarms")),
         stray_cases=strays,
         strays=tuple(listed(results, "strays")),
         written={design: _written(corpus, design) for design in Design},
@@ -189,7 +188,7 @@ def summarise(evidence: Evidence) -> Summary:
             if other is not Design.GENERIC
             for result in (mypy, pyright)
         ),
-        ranking=_ranking(evidence, caught, programs, variants, strays),
+        ranking=_ranking(evidence, caught, alarms, strays),
         partners=tuple(Partners(*each) for each in best_pairs(expressible, results, Design.GENERIC)[:5]),
         costs=evidence.costs,
         outside=evidence.outside,
@@ -217,10 +216,10 @@ def _written(corpus: Corpus, design: Design) -> Written:
     )
 
 
-def _ranking(evidence: Evidence, caught: Grid, programs: Grid, variants: Grid, strays: Grid) -> tuple[Ranked, ...]:
+def _ranking(evidence: Evidence, caught: Grid, alarms: Alarms, strays: Grid) -> tuple[Ranked, ...]:
     checking = evidence.costs.checking if evidence.costs else ()
     seconds = {each.label: each.seconds[Design.GENERIC].median for each in checking}
-    rows = [_ranked(result, caught, programs, variants, strays, seconds) for result in evidence.results]
+    rows = [_ranked(result, caught, alarms, strays, seconds) for result in evidence.results]
     # Without a time it is last among equals.
     return tuple(
         sorted(
@@ -230,15 +229,13 @@ def _ranking(evidence: Evidence, caught: Grid, programs: Grid, variants: Grid, s
     )
 
 
-def _ranked(
-    result: Result, caught: Grid, programs: Grid, variants: Grid, strays: Grid, seconds: Mapping[str, float]
-) -> Ranked:
+def _ranked(result: Result, caught: Grid, alarms: Alarms, strays: Grid, seconds: Mapping[str, float]) -> Ranked:
     label, design = result.label, Design.GENERIC
     return Ranked(
         label,
         result.version,
         caught[label][design],
-        programs[label][design].hits + variants[label][design].hits,
+        alarms.of(label, design),
         strays[label][design].hits,
         seconds.get(label),
     )
