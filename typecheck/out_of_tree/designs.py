@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 import libcst.matchers as m
+from typing_extensions import override
 
 __all__ = ["BASE_CLASS", "DESIGNS", "WIDENED", "Design", "PatchError", "patch_base"]
 
@@ -28,6 +29,7 @@ class Design:
         hook_spec: the same in the class methods that take a spec.
         type_variable: the statement that makes ``S``; ``None`` when there is no second parameter.
         read_only: ``kv_cache_spec`` is a property.
+        lookup: what the base back end's ``get_builder_cls`` is said to return; ``None``: nothing, as in vLLM.
         rewrite: what is done to the builders: ``migrate`` has those with a known narrow spec name it to the base,
             ``strip`` takes their class-level re-annotations and asserts away, ``None`` leaves them.
     """
@@ -37,6 +39,7 @@ class Design:
     hook_spec: str | None = None
     type_variable: str | None = None
     read_only: bool = False
+    lookup: str | None = None
     rewrite: str | None = None
 
     @property
@@ -49,6 +52,8 @@ def _variable(arguments: str) -> str:
     return f'S = typing_extensions.TypeVar("S", bound="KVCacheSpec"{arguments})'
 
 
+_BARE = 'type["AttentionMetadataBuilder"]'
+_ANY = 'type["AttentionMetadataBuilder[Any, Any]"]'
 _DEFAULT = ', default="KVCacheSpec"'
 WIDENED = Design("widened")
 DESIGNS: tuple[Design, ...] = (
@@ -68,6 +73,18 @@ DESIGNS: tuple[Design, ...] = (
         read_only=True,
         rewrite="migrate",
     ),
+    Design("widened-lookup", lookup=_BARE),
+    Design("generic-migrated-lookup", "S", "S", _variable(_DEFAULT), lookup=_BARE, rewrite="migrate"),
+    Design(
+        "generic-covariant-migrated-lookup",
+        "S",
+        '"KVCacheSpec"',
+        _variable(_DEFAULT + ", covariant=True"),
+        read_only=True,
+        lookup=_BARE,
+        rewrite="migrate",
+    ),
+    Design("generic-migrated-any-lookup", "S", "S", _variable(_DEFAULT), lookup=_ANY, rewrite="migrate"),
 )
 
 _STORE = m.SimpleStatementLine(
@@ -88,10 +105,9 @@ def patch_base(source: str, design: Design) -> str:
     Raises:
         PatchError: the class, one of its parts or the type variable ``M`` is not where it is expected.
     """
-    if design.spec is None:
-        _find_class(cst.parse_module(source))
-        return source
     module = cst.parse_module(source)
+    if design.lookup is not None:
+        module = _annotate_lookup(module, design.lookup)
     patched = _patch_class(_find_class(module), design)
     body: list[cst.BaseStatement | cst.SimpleStatementLine] = [
         patched if _is_base(statement) else statement for statement in module.body
@@ -112,6 +128,28 @@ def _find_class(module: cst.Module) -> cst.ClassDef:
             f"expected one top-level class {BASE_CLASS}, found {len(found)}; is this vLLM 0.32's backend.py?"
         )
     return found[0]
+
+
+class _LookupPatch(cst.CSTTransformer):
+    def __init__(self, annotation: str) -> None:
+        super().__init__()
+        self._annotation = cst.Annotation(annotation=cst.parse_expression(annotation))
+        self.hits = 0
+
+    @override
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        if updated_node.name.value != "get_builder_cls" or updated_node.returns is not None:
+            return updated_node
+        self.hits += 1
+        return updated_node.with_changes(returns=self._annotation)
+
+
+def _annotate_lookup(module: cst.Module, annotation: str) -> cst.Module:
+    patch = _LookupPatch(annotation)
+    module = module.visit(patch)
+    if patch.hits != 1:
+        raise PatchError(f"expected one get_builder_cls without a return annotation, found {patch.hits}")
+    return module
 
 
 def _add_type_variable(
@@ -135,6 +173,8 @@ def _add_type_variable(
 
 
 def _patch_class(node: cst.ClassDef, design: Design) -> cst.ClassDef:
+    if design.spec is None:
+        return node
     if design.type_variable is not None:
         node = node.with_changes(bases=[_with_second_parameter(base, node) for base in node.bases])
         if not any(m.matches(base.value, m.Subscript(value=m.Name("Generic"))) for base in node.bases):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from typecheck.out_of_tree.checking import Finding
 from typecheck.out_of_tree.delta import Change, compare, tally
-from typecheck.out_of_tree.inventory import Builder, Inventory
+from typecheck.out_of_tree.inventory import WIDE, Inventory
 from typecheck.out_of_tree.packages import VLLM
 from typecheck.out_of_tree.places import KINDS, Places
 from typecheck.out_of_tree.probe import PROBE_FILE, QUESTIONS, ProbeModule
@@ -99,23 +99,33 @@ def answers(probe: ProbeModule, inventory: Inventory, findings: Sequence[Finding
                 continue
             seen = next((_short(each.message) for each in here if each.kind == "reveal"), "no answer")
             types[side][seen] += 1
-            counts[side][_verdict(builder, inventory, seen)] += 1
-    keys = ["asked", "sees_its_spec", "sees_wider", "sees_other", *(f"{each}_refuses" for each in QUESTIONS[1:])]
+            if (said := inventory.spec_of(builder)) not in WIDE:
+                counts[side]["says_narrow"] += 1
+                counts[side][_verdict(said, seen)] += 1
+    keys = [
+        "asked",
+        "says_narrow",
+        "sees_its_spec",
+        "sees_wider",
+        "sees_other",
+        *(f"{each}_refuses" for each in QUESTIONS[1:]),
+    ]
     return {
         side: {**{key: counts[side][key] for key in keys}, "attribute": sorted_counts(types[side])} for side in SIDES
     }
 
 
-def _verdict(builder: Builder, inventory: Inventory, seen: str) -> str:
-    said = inventory.spec_of(builder)
+def _verdict(said: str, seen: str) -> str:
     if seen == said:
         return "sees_its_spec"
+    # The specs that have subclasses among those that builders say.
     return "sees_wider" if seen in ("KVCacheSpec", "AttentionSpec", "MLAAttentionSpec") else "sees_other"
 
 
 def _is_about_the_type(message: str, question: str) -> bool:
     if question in ("class_slot", "instance_slot"):
-        return "AttentionMetadataBuilder" in message
+        # An abstract class is refused for that, whatever its parameters are.
+        return "AttentionMetadataBuilder" in message and "concrete class" not in message
     return 'has incompatible type "KVCacheSpec"' in message or 'Argument of type "KVCacheSpec"' in message
 
 

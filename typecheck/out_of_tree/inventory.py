@@ -10,8 +10,10 @@ from pathlib import Path
 
 from typecheck.out_of_tree.hatches import Hatches, count_hatches
 
-__all__ = ["ROOT_BUILDER", "Builder", "Inventory", "Module", "Tree", "take_inventory"]
+__all__ = ["ROOT_BUILDER", "WIDE", "Builder", "Inventory", "Module", "Tree", "take_inventory"]
 
+# Hints that are no narrower than the base of all specs.
+WIDE = ("KVCacheSpec", "Any", "object")
 ROOT_BUILDER = ("vllm.v1.attention.backend", "AttentionMetadataBuilder")
 _HOOKS = ("get_cudagraph_support", "get_varlen_cudagraph_max_query_len")
 _SPEC = "kv_cache_spec"
@@ -159,7 +161,7 @@ class Builder:
     @property
     def narrow(self) -> bool:
         """Whether that spec is narrower than `KVCacheSpec`."""
-        return self.own_spec not in (None, "KVCacheSpec", "Any", "object")
+        return self.own_spec is not None and self.own_spec not in WIDE
 
 
 @dataclass

@@ -9,7 +9,6 @@ import libcst as cst
 import libcst.matchers as m
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 
-from typecheck.out_of_tree.designs import BASE_CLASS
 from typecheck.out_of_tree.inventory import Builder
 
 __all__ = ["Migrated", "migrate_file", "strip_file"]
@@ -128,14 +127,14 @@ class _Migrator(cst.CSTTransformer):
         # A string where the file imports the spec for checkers only costs nothing elsewhere.
         second = cst.SubscriptElement(slice=cst.Index(value=cst.SimpleString(f'"{spec}"')))
         value = base.value
-        if isinstance(value, cst.Subscript) and m.matches(value.value, m.Name(builder.base)):
-            elements = [*value.slice, second]
-            return base.with_changes(value=value.with_changes(slice=elements))
-        if m.matches(value, m.Name(builder.base)):
+        given = list(value.slice) if isinstance(value, cst.Subscript) else []
+        plain = value.value if isinstance(value, cst.Subscript) else value
+        if cst.Module([]).code_for_node(plain) != builder.base:
+            return base
+        if not given:
             self.needs_any = True
-            first = cst.SubscriptElement(slice=cst.Index(value=cst.Name("Any")))
-            return base.with_changes(value=cst.Subscript(value=value, slice=[first, second]))
-        return base
+            given = [cst.SubscriptElement(slice=cst.Index(value=cst.Name("Any")))]
+        return base.with_changes(value=cst.Subscript(value=plain, slice=[*given, second]))
 
     def _line(self, node: cst.CSTNode) -> int:
         return self._range(node).start.line
@@ -148,20 +147,17 @@ class _Migrator(cst.CSTTransformer):
 
 
 def _import_any(module: cst.Module) -> cst.Module:
-    has_any = m.ImportFrom(
-        module=m.Name("typing"), names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name("Any")), m.ZeroOrMore()]
-    )
-    if m.findall(module, has_any):
+    any_name = m.ImportAlias(name=m.Name("Any"), asname=None)
+    has_any = m.ImportFrom(module=m.Name("typing"), names=[m.ZeroOrMore(), any_name, m.ZeroOrMore()])
+    statements = [node for node in module.body if isinstance(node, cst.SimpleStatementLine)]
+    if any(m.findall(statement, has_any) for statement in statements):
         return module
-    brings_base = m.ImportFrom(names=[m.ZeroOrMore(), m.ImportAlias(name=m.Name(BASE_CLASS)), m.ZeroOrMore()])
-    body: list[cst.BaseStatement | cst.SimpleStatementLine] = []
+    future = m.SimpleStatementLine(body=[m.ImportFrom(module=m.Name("__future__"))])
+    imports = m.SimpleStatementLine(body=[m.Import() | m.ImportFrom(), m.ZeroOrMore()])
+    home = next((each for each in statements if m.matches(each, imports) and not m.matches(each, future)), None)
+    if home is None:
+        raise ValueError("no top-level import to import Any beside")
+    # On a line that is there, so that none moves.
     added = cst.ImportFrom(module=cst.Name("typing"), names=[cst.ImportAlias(name=cst.Name("Any"))])
-    done = False
-    for statement in module.body:
-        if isinstance(statement, cst.SimpleStatementLine) and not done and m.findall(statement, brings_base):
-            statement = statement.with_changes(body=[*statement.body, added])
-            done = True
-        body.append(statement)
-    if not done:
-        raise ValueError(f"no top-level import of {BASE_CLASS} to import Any beside")
+    body = [home.with_changes(body=[*home.body, added]) if each is home else each for each in module.body]
     return module.with_changes(body=body)

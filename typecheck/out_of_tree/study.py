@@ -94,8 +94,17 @@ def _code_words(lines: Sequence[str]) -> Iterable[str]:
     return (line.partition("#")[0] for line in lines)
 
 
-def measure(study: Study, designs: Sequence[Design], work: Path, say: Callable[[str], None]) -> Iterator[Json]:
+def measure(
+    study: Study, designs: Sequence[Design], work: Path, say: Callable[[str], None], lanes: Sequence[Lane] = LANES
+) -> Iterator[Json]:
     """The figures of each design; the first one has to be the widened base, with which the others are compared.
+
+    Args:
+        study: what is measured.
+        designs: the bases, the widened one first.
+        work: where trees and caches are written.
+        say: told what is being done.
+        lanes: the checkers.
 
     Raises:
         ValueError: the first design is another.
@@ -108,7 +117,7 @@ def measure(study: Study, designs: Sequence[Design], work: Path, say: Callable[[
         say(f"{design.name}: the tree")
         prepared = _lay_out(study, design, work, wrapped)
         checkers: Json = {}
-        for lane in LANES:
+        for lane in lanes:
             name = lane.checker.name
             say(f"{design.name}: {name}")
             found = Checked(tuple(_run(lane, study, prepared.root, work, design)), prepared.places)

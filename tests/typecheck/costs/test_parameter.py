@@ -43,6 +43,11 @@ ASSERTING = """class A(AttentionMetadataBuilder[M]):
         ),
         # An `__init__` that does more would be there anyhow; the assert would not.
         (ASSERTING, Spelling(1, by_more=1, lines=1, characters=len("assert isinstance(self.kv_cache_spec, B)"))),
+        # Nothing about the spec, however little it does.
+        (
+            "class A(XBuilder):\n    def __init__(self, n: int):\n        super().__init__(n)\n",
+            Spelling(1, by_ancestor=1),
+        ),
         ("class A(Group): ...\nclass B: ...\n", Spelling()),
     ],
 )

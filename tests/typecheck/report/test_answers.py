@@ -67,6 +67,10 @@ def test_call_sites_are_answered_with_and_without_other_trees(evidence: Evidence
     )
 
     add_outside(study)
+    outside = read_evidence(study, labels()).outside
+    assert outside is not None
+    held = replace(outside, rows=tuple(replace(row, class_slot_refuses=0) for row in outside.rows))
+    assert "A bare class" not in told(answer(replace(summarise(evidence), outside=held)), "call site").verdict
     said = told(answer(summarise(read_evidence(study, labels()))), "call site")
     assert said.verdict.startswith("A bare class does refuse builders that name their spec. With `Group`")
     assert any(
