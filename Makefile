@@ -60,7 +60,7 @@ study: $(VENV)/.installed $(ZUBAN_VENV)/.installed ## every checker over the cor
 
 study-run: $(VENV)/.installed $(ZUBAN_VENV)/.installed ## the same, and rewrite typecheck/results/ and the report's page
 	$(STUDY) run
-	$(STUDY) report --html docs/study/report.html
+	$(STUDY) report --html docs/study/report.html --markdown docs/study/index.md
 
 study-costs: $(VENV)/.installed $(ZUBAN_VENV)/.installed ## measure what the designs cost
 	$(STUDY) measure

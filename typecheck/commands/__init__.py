@@ -40,11 +40,12 @@ def validate(only: Only = None, jobs: Jobs = 2) -> None:
 def report(
     json: Annotated[bool, typer.Option("--json", help="Write one JSON object instead of tables.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page that stands alone, and print its path.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the documentation's page, and print its path.")] = None,
 ) -> None:
     """Tell what the committed results say."""
     from typecheck.commands.reporting import tell
 
-    raise typer.Exit(tell(json, html))
+    raise typer.Exit(tell(json, html, markdown))
 
 
 @app.command()

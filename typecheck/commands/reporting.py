@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from typecheck.report.answers import answer
+from typecheck.report.argument import argument
 from typecheck.report.cost_sections import cost_sections
 from typecheck.report.evidence import read_evidence
 from typecheck.report.heat import heat_map
@@ -23,12 +24,13 @@ __all__ = ["tell"]
 PIPE_WIDTH = 180
 
 
-def tell(json: bool, html: Path | None, folder: Path = FOLDER) -> int:
-    """Tell what the results say; the exit code: 0, or 2 where they cannot be read or the page cannot be written.
+def tell(json: bool, html: Path | None, markdown: Path | None = None, folder: Path = FOLDER) -> int:
+    """Tell what the results say; the exit code: 0, or 2 where they cannot be read or a page cannot be written.
 
     Args:
         json: as one JSON object instead of tables.
-        html: where to write the page; no tables are shown then.
+        html: where to write the page that stands alone.
+        markdown: where to write the page of the documentation. No tables are shown where a page is written.
         folder: the study's.
     """
     complain = Console(stderr=True, style="red", highlight=False, markup=False, soft_wrap=True)
@@ -39,21 +41,26 @@ def tell(json: bool, html: Path | None, folder: Path = FOLDER) -> int:
         complain.print(str(error.args[0]))
         return 2
     answers = answer(summary)
+    told = [*sections(summary), *cost_sections(summary)]
+    pages: dict[Path, str] = {}
     if html is not None:
-        told = [*sections(summary), *cost_sections(summary)]
-        try:
-            html.parent.mkdir(parents=True, exist_ok=True)
-            _ = html.write_text(page(heat_map(evidence.corpus, evidence.results), answers, told), encoding="utf-8")
-        except OSError as error:
-            complain.print(f"{html} cannot be written: {error.strerror}")
-            return 2
+        pages[html] = page(heat_map(evidence.corpus, evidence.results), answers, told)
+    if markdown is not None:
+        pages[markdown] = argument(summary, answers)
     console = Console(highlight=False, markup=False)
+    for path, text in pages.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _ = path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            complain.print(f"{path} cannot be written: {error.strerror}")
+            return 2
+        if not json:
+            console.print(str(path), soft_wrap=True)
     if json:
         _ = sys.stdout.write(machine(summary, answers))
-    elif html is not None:
-        console.print(str(html), soft_wrap=True)
-    else:
+    elif not pages:
         if not console.is_terminal:
             console.width = PIPE_WIDTH
-        show(console, answers, [*sections(summary), *cost_sections(summary)])
+        show(console, answers, told)
     return 0

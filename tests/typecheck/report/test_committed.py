@@ -1,4 +1,4 @@
-"""The page in docs/ is what the committed results say."""
+"""The pages in docs/ are what the committed results say."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 from typecheck.commands.reporting import tell
 from typecheck.study import FOLDER
 
-PAGE = FOLDER.parent / "docs" / "study" / "report.html"
+PAGES = FOLDER.parent / "docs" / "study"
 
 
-def test_the_page_is_of_these_results(tmp_path: Path) -> None:
-    made = tmp_path / "report.html"
+def test_the_pages_are_of_these_results(tmp_path: Path) -> None:
+    html, markdown = tmp_path / "report.html", tmp_path / "index.md"
 
-    assert tell(False, made) == 0
-    assert made.read_bytes() == PAGE.read_bytes(), f"run `python -m typecheck report --html {PAGE}`"
+    assert tell(False, html, markdown) == 0
+    for made in (html, markdown):
+        assert made.read_bytes() == (PAGES / made.name).read_bytes(), f"{made.name} is stale; run `make study-run`"

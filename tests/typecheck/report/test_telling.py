@@ -45,7 +45,7 @@ class Outline(HTMLParser):
 
 def made_page(study: Path) -> str:
     path = study / "new" / "report.html"
-    assert tell(False, path, study) == 0
+    assert tell(False, path, folder=study) == 0
     return path.read_text(encoding="utf-8")
 
 
@@ -98,7 +98,7 @@ def test_the_page_says_which_faults_no_type_tells(full: Path) -> None:
 
 
 def test_tables(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tell(False, None, full) == 0
+    assert tell(False, None, folder=full) == 0
 
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 180
@@ -117,7 +117,7 @@ def test_tables(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_what_is_not_there_yet_is_said(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tell(False, None, study) == 0
+    assert tell(False, None, folder=study) == 0
 
     text = capsys.readouterr().out
     assert "is not explained yet" in text
@@ -126,7 +126,7 @@ def test_what_is_not_there_yet_is_said(study: Path, capsys: pytest.CaptureFixtur
 
 
 def test_json_has_every_figure(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tell(True, None, full) == 0
+    assert tell(True, None, folder=full) == 0
 
     table = json.loads(capsys.readouterr().out)
     assert table["expressible"]["mypy-strict"]["generic"] == {"hits": 3, "of": 3}
@@ -140,20 +140,20 @@ def test_json_has_every_figure(full: Path, capsys: pytest.CaptureFixture[str]) -
 def test_json_and_page_at_once(full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "report.html"
 
-    assert tell(True, page, full) == 0
+    assert tell(True, page, folder=full) == 0
     assert json.loads(capsys.readouterr().out)["size"]["faults"] == 4
     assert page.is_file()
 
 
 def test_the_path_of_the_page_is_printed(full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert tell(False, tmp_path / "report.html", full) == 0
+    assert tell(False, tmp_path / "report.html", folder=full) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "report.html")
 
 
 def test_a_page_that_cannot_be_written(full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "file", "")
 
-    assert tell(False, tmp_path / "file" / "report.html", full) == 2
+    assert tell(False, tmp_path / "file" / "report.html", folder=full) == 2
     assert "report.html cannot be written" in capsys.readouterr().err
 
 
@@ -161,7 +161,7 @@ def test_a_page_that_cannot_be_written(full: Path, tmp_path: Path, capsys: pytes
 def test_a_study_that_cannot_be_read(full: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     (full / name).unlink()
 
-    assert tell(False, None, full) == 2
+    assert tell(False, None, folder=full) == 2
     read = capsys.readouterr()
     assert name in read.err
     assert read.out == ""
