@@ -1,0 +1,51 @@
+"""A state builder is made over a full spec; the decorator that registers its class says that it gives back the base
+class.
+
+At run time: AttributeError: 'FullAttentionSpec' object has no attribute 'shapes'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from typing_extensions import TypeVar, override
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from typecheck.designs.covariant.core import AttentionImpl, AttentionMetadataBuilder, BackendAdapter, Registry
+from typecheck.designs.covariant.state import BaseMambaMetadataBuilder
+from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, two_requests
+from typecheck.designs.shared.kernels import Mamba2Impl
+from typecheck.designs.shared.metadata import Mamba2Metadata
+
+M = TypeVar("M")
+
+REGISTRY: Final = Registry()
+
+
+def registers(
+    name: str, impl: type[AttentionImpl[M]]
+) -> Callable[[type[AttentionMetadataBuilder[M]]], type[AttentionMetadataBuilder[M]]]:
+    """Put an adapter for the builder into the registry."""
+
+    def add(builder: type[AttentionMetadataBuilder[M]]) -> type[AttentionMetadataBuilder[M]]:
+        REGISTRY.add(BackendAdapter(name, builder, impl))
+        return builder
+
+    return add
+
+
+@registers("last_block", Mamba2Impl)
+class LastBlockBuilder(BaseMambaMetadataBuilder[Mamba2Metadata]):
+    """A chunked scan that continues from the last block."""
+
+    @override
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> Mamba2Metadata:
+        return Mamba2Metadata(common_attn_metadata.block_table_tensor[:, -1], self.num_states())
+
+
+def run() -> object:
+    builder = LastBlockBuilder(FULL_SPEC, ["mixer"], CONFIG, CPU)  # E
+    return builder.build(0, two_requests())

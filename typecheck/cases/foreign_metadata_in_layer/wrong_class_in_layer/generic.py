@@ -1,0 +1,33 @@
+"""The mixer of a gated delta layer was copied from Mamba2's and still takes Mamba2's metadata.
+
+At run time: AttributeError: 'GDNMetadata' object has no attribute 'num_states'
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+from typing_extensions import override
+
+from typecheck.designs.generic.core import AttentionLayer, Step
+from typecheck.designs.generic.layers import Module, place
+from typecheck.designs.generic.runner import Runner
+from typecheck.designs.generic.state import GDN
+from typecheck.designs.shared.batch import STATE_SPEC, two_requests
+from typecheck.designs.shared.metadata import GDNMetadata
+
+
+class GDNMixer(Module):
+    """Reads the metadata itself."""
+
+    def __init__(self, layer: AttentionLayer[GDNMetadata]) -> None:
+        self.layer: AttentionLayer[GDNMetadata] = layer
+
+    @override
+    def forward(self, step: Step) -> Tensor:
+        metadata = step[self.layer]
+        return metadata.state_indices * metadata.num_states  # E
+
+
+def run() -> object:
+    group, layer = place(GDN, STATE_SPEC)
+    return GDNMixer(layer).forward(Runner([group]).build(two_requests())).sum().item()

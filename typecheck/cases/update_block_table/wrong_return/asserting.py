@@ -1,0 +1,28 @@
+"""The override returns the new table instead of metadata that has it.
+
+At run time: AttributeError: 'Tensor' object has no attribute 'seq_lens'
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from typecheck.designs.asserting.attention import FullBuilder
+from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, two_requests
+from typecheck.designs.shared.metadata import FullMetadata
+
+
+class ShiftedBuilder(FullBuilder):
+    """Full attention over a table that is shifted by one."""
+
+    @override
+    def update_block_table(self, metadata: FullMetadata, blk_table: Tensor, slot_mapping: Tensor) -> FullMetadata:
+        moved = super().update_block_table(metadata, blk_table, slot_mapping)
+        return moved.block_table + 1  # E
+
+
+def run() -> object:
+    builder = ShiftedBuilder(FULL_SPEC, ["full"], CONFIG, CPU)
+    return builder.update_block_table(builder.build(0, two_requests()), torch.tensor([[7]]), torch.zeros(4)).seq_lens

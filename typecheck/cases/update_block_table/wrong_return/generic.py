@@ -1,0 +1,38 @@
+"""The override returns the new table instead of metadata that has it.
+
+At run time: AttributeError: 'Tensor' object has no attribute 'seq_lens'
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from typecheck.designs.generic.attention import FullBuilder
+from typecheck.designs.generic.core import BackendAdapter
+from typecheck.designs.generic.layers import place
+from typecheck.designs.generic.runner import Runner
+from typecheck.designs.shared.batch import FULL_SPEC, two_requests
+from typecheck.designs.shared.kernels import FullImpl
+from typecheck.designs.shared.metadata import FullMetadata
+
+
+class ShiftedBuilder(FullBuilder):
+    """Full attention over a table that is shifted by one."""
+
+    @override
+    def update_block_table(self, metadata: FullMetadata, blk_table: Tensor, slot_mapping: Tensor) -> FullMetadata:
+        moved = super().update_block_table(metadata, blk_table, slot_mapping)
+        return moved.block_table + 1  # E
+
+
+SHIFTED: Final = BackendAdapter("shifted", ShiftedBuilder, FullImpl)
+
+
+def run() -> object:
+    group, _ = place(SHIFTED, FULL_SPEC)
+    step = Runner([group]).build(two_requests())
+    return group.update_block_table(group.metadata(step), torch.tensor([[7]]), torch.zeros(4)).seq_lens

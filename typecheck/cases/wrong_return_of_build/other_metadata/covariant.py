@@ -1,0 +1,39 @@
+"""The builder was copied from the gated delta rule's, and so was the class that it returns.
+
+At run time: AttributeError: 'GDNMetadata' object has no attribute 'num_decodes'
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from typing_extensions import override
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from typecheck.designs.covariant.core import BackendAdapter, Step
+from typecheck.designs.covariant.layers import Attention, place
+from typecheck.designs.covariant.state import LinearBuilder
+from typecheck.designs.shared.batch import STATE_SPEC, two_requests
+from typecheck.designs.shared.kernels import LinearImpl
+from typecheck.designs.shared.metadata import GDNMetadata, LinearMetadata
+
+
+class LightningBuilder(LinearBuilder):
+    """Linear attention, batched anew."""
+
+    @override
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> LinearMetadata:
+        rows = common_attn_metadata.block_table_tensor[:, 0]
+        return GDNMetadata(rows, 1)  # E
+
+
+LIGHTNING: Final = BackendAdapter("lightning", LightningBuilder, LinearImpl)
+
+
+def run() -> object:
+    group, layer = place(LIGHTNING, STATE_SPEC)
+    step = Step()
+    group.build(two_requests(), step)
+    return Attention(layer).forward(step).sum().item()

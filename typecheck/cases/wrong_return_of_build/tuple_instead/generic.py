@@ -1,0 +1,39 @@
+"""The builder returns its metadata together with the number of decodes, for a caller of its own.
+
+At run time: AttributeError: 'tuple' object has no attribute 'num_decodes'
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from typing_extensions import override
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from typecheck.designs.generic.core import BackendAdapter, Step
+from typecheck.designs.generic.layers import Attention, place
+from typecheck.designs.generic.state import LinearBuilder
+from typecheck.designs.shared.batch import STATE_SPEC, two_requests
+from typecheck.designs.shared.kernels import LinearImpl
+from typecheck.designs.shared.metadata import LinearMetadata
+
+
+class LightningBuilder(LinearBuilder):
+    """Linear attention, batched anew."""
+
+    @override
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> LinearMetadata:
+        made = super().build(common_prefix_len, common_attn_metadata, fast_build)
+        return made, made.num_decodes  # E
+
+
+LIGHTNING: Final = BackendAdapter("lightning", LightningBuilder, LinearImpl)
+
+
+def run() -> object:
+    group, layer = place(LIGHTNING, STATE_SPEC)
+    step = Step()
+    group.build(two_requests(), step)
+    return Attention(layer).forward(step).sum().item()

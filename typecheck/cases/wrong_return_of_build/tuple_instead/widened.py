@@ -1,0 +1,39 @@
+"""The builder returns its metadata together with the number of decodes, for a caller of its own.
+
+At run time: AttributeError: 'tuple' object has no attribute 'num_decodes'
+"""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from genericbuilders.metadata import CommonAttentionMetadata
+from typecheck.designs.shared.batch import STATE_SPEC, two_requests
+from typecheck.designs.shared.metadata import LinearMetadata
+from typecheck.designs.widened.layers import Attention, place
+from typecheck.designs.widened.state import LinearBackend, LinearBuilder
+
+
+class LightningBuilder(LinearBuilder):
+    """Linear attention, batched anew."""
+
+    @override
+    def build(
+        self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
+    ) -> LinearMetadata:
+        made = super().build(common_prefix_len, common_attn_metadata, fast_build)
+        return made, made.num_decodes  # E
+
+
+class LightningBackend(LinearBackend):
+    """Linear attention with that builder."""
+
+    @staticmethod
+    @override
+    def get_builder_cls() -> type[LightningBuilder]:
+        return LightningBuilder
+
+
+def run() -> object:
+    step = place(LightningBackend, STATE_SPEC).build(two_requests())
+    return Attention("linear", LightningBackend).forward(step).sum().item()
