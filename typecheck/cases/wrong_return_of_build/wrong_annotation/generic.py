@@ -23,9 +23,9 @@ class LightningBuilder(LinearBuilder):
 
     @override
     def build(  # E?
-        self,
-        common_prefix_len: int,
-        common_attn_metadata: CommonAttentionMetadata,
+        self,  # E?
+        common_prefix_len: int,  # E?
+        common_attn_metadata: CommonAttentionMetadata,  # E?
         fast_build: bool = False,  # E?
     ) -> GDNMetadata:  # E
         return GDNMetadata(common_attn_metadata.block_table_tensor, 1)
