@@ -29,6 +29,7 @@ class Design:
         hook_spec: the same in the class methods that take a spec.
         type_variable: the statement that makes ``S``; ``None`` when there is no second parameter.
         read_only: ``kv_cache_spec`` is a property.
+        declared: where there is an ``S``, the attribute is declared as one, as in this library, not only assigned.
         lookup: what the base back end's ``get_builder_cls`` is said to return; ``None``: nothing, as in vLLM.
         rewrite: what is done to the builders: ``migrate`` has those with a known narrow spec name it to the base,
             ``strip`` takes their class-level re-annotations and asserts away, ``None`` leaves them.
@@ -39,6 +40,7 @@ class Design:
     hook_spec: str | None = None
     type_variable: str | None = None
     read_only: bool = False
+    declared: bool = True
     lookup: str | None = None
     rewrite: str | None = None
 
@@ -61,6 +63,7 @@ DESIGNS: tuple[Design, ...] = (
     Design("widened-stripped", rewrite="strip"),
     Design("asserting", '"AttentionSpec"', '"AttentionSpec"'),
     Design("generic", "S", "S", _variable(_DEFAULT)),
+    Design("generic-assigned", "S", "S", _variable(_DEFAULT), declared=False),
     Design("generic-covariant", "S", '"KVCacheSpec"', _variable(_DEFAULT + ", covariant=True"), read_only=True),
     Design("generic-attention-default", "S", "S", _variable(', default="AttentionSpec"')),
     Design("generic-no-default", "S", "S", _variable("")),
@@ -187,8 +190,13 @@ def _patch_class(node: cst.ClassDef, design: Design) -> cst.ClassDef:
             name = statement.name.value
             seen.add(name)
             statement = _annotate(statement, wanted[name], drop_cls=design.type_variable is not None)
-            if name == "__init__" and design.read_only:
-                statement = _store_privately(statement)
+            if name == "__init__" and design.type_variable is not None and (design.read_only or design.declared):
+                store = (
+                    "self._kv_cache_spec = kv_cache_spec"
+                    if design.read_only
+                    else "self.kv_cache_spec: S = kv_cache_spec"
+                )
+                statement = _store(statement, store)
         statements.append(statement)
     # The second hook is newer than the change that is studied; the first two are its subject.
     for name in ("__init__", "get_cudagraph_support"):
@@ -227,13 +235,13 @@ def _annotate(function: cst.FunctionDef, annotation: str | None, *, drop_cls: bo
     return function.with_changes(params=function.params.with_changes(params=parameters))
 
 
-def _store_privately(function: cst.FunctionDef) -> cst.FunctionDef:
+def _store(function: cst.FunctionDef, store: str) -> cst.FunctionDef:
     hits = 0
     statements: list[cst.BaseStatement | cst.BaseSmallStatement] = []
     for statement in function.body.body:
         if m.matches(statement, _STORE):
             hits += 1
-            statement = cst.parse_statement("self._kv_cache_spec = kv_cache_spec")
+            statement = cst.parse_statement(store)
         statements.append(statement)
     if hits != 1:
         raise PatchError(f"expected one self.kv_cache_spec = kv_cache_spec in {BASE_CLASS}.__init__, found {hits}")

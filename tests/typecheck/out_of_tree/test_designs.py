@@ -65,6 +65,8 @@ def test_generic(source: str) -> None:
     assert hints(code)["__init__"] == ["S"]
     assert hints(code)["get_cudagraph_support"] == ["", "S"]
     assert "default='KVCacheSpec'" in ast.unparse(ast.parse(code))
+    assert "self.kv_cache_spec: S = kv_cache_spec" in code
+    assert "self.kv_cache_spec = kv_cache_spec" in patch_base(source, named("generic-assigned"))
 
 
 def test_covariant_has_a_property_and_a_wide_hook(source: str) -> None:

@@ -14,5 +14,6 @@ def builder_cls():
 
 
 def run() -> object:
-    builder = builder_cls()(FULL_SPEC, ["mixer"], CONFIG, CPU)  # E
+    chosen = builder_cls()
+    builder = chosen(FULL_SPEC, ["mixer"], CONFIG, CPU)  # E
     return builder.build(0, two_requests())

@@ -15,7 +15,8 @@ def adapter():
 
 
 def run() -> object:
-    group = adapter().bind(FULL_SPEC, [MAMBA2.layer("mixer", HEADS)], CONFIG, CPU)  # E
+    chosen = adapter()
+    group = chosen.bind(FULL_SPEC, [MAMBA2.layer("mixer", HEADS)], CONFIG, CPU)  # E
     step = Step()
     group.build(two_requests(), step)
     return step

@@ -13,8 +13,9 @@ from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, MLA_SPEC, two
 
 
 def shared(first: AttentionGroup, second: AttentionGroup, step: Step) -> object:
+    table = torch.tensor([[7]])
     metadata = step[first.layer_names[0]]
-    moved: object = second.builder.update_block_table(metadata, torch.tensor([[7]]), torch.zeros(4))  # E
+    moved: object = second.builder.update_block_table(metadata, table, torch.zeros(4))  # pyright: ignore[reportAny]  # E
     return moved
 
 

@@ -1,6 +1,6 @@
-"""The override returns the new table instead of metadata that has it.
+"""The override, taken over from a latent back end, returns that one's metadata.
 
-At run time: AttributeError: 'Tensor' object has no attribute 'seq_lens'
+At run time: AttributeError: 'MLAMetadata' object has no attribute 'seq_lens'
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from typecheck.designs.asserting.attention import FullBuilder
 from typecheck.designs.shared.batch import CONFIG, CPU, FULL_SPEC, two_requests
-from typecheck.designs.shared.metadata import FullMetadata
+from typecheck.designs.shared.metadata import FullMetadata, MLAMetadata
 
 
 class ShiftedBuilder(FullBuilder):
@@ -19,8 +19,7 @@ class ShiftedBuilder(FullBuilder):
 
     @override
     def update_block_table(self, metadata: FullMetadata, blk_table: Tensor, slot_mapping: Tensor) -> FullMetadata:
-        moved = super().update_block_table(metadata, blk_table, slot_mapping)
-        return moved.block_table + 1  # E
+        return MLAMetadata(blk_table + 1, metadata.num_kv_heads)  # E
 
 
 def run() -> object:

@@ -5,25 +5,23 @@ At run time: BindError: adapter 'mamba2' takes MambaSpec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from genericbuilders.specs import FullAttentionSpec, KVCacheSpec, MambaSpec, SlidingWindowSpec
 from typecheck.designs.generic.attention import FULL
-from typecheck.designs.generic.core import Group, Step
-from typecheck.designs.generic.layers import place
+from typecheck.designs.generic.core import Adapter, Step
 from typecheck.designs.generic.state import MAMBA2
-from typecheck.designs.shared.batch import WINDOW_SPEC, two_requests
+from typecheck.designs.shared.batch import CONFIG, CPU, WINDOW_SPEC, two_requests
 
-
-def group_for(spec: KVCacheSpec) -> Group:
-    if isinstance(spec, FullAttentionSpec):
-        return place(FULL, spec)[0]
-    if isinstance(spec, SlidingWindowSpec):
-        return place(MAMBA2, spec)[0]  # E
-    if isinstance(spec, MambaSpec):
-        return place(MAMBA2, spec)[0]
-    raise LookupError(f"no back end for a {type(spec).__name__}")
+ADAPTERS: Final[Mapping[type[KVCacheSpec], Adapter]] = {
+    FullAttentionSpec: FULL,
+    SlidingWindowSpec: MAMBA2,  # E
+    MambaSpec: MAMBA2,
+}
 
 
 def run() -> object:
     step = Step()
-    group_for(WINDOW_SPEC).build(two_requests(), step)
+    ADAPTERS[type(WINDOW_SPEC)].bind_any(WINDOW_SPEC, [], CONFIG, CPU).build(two_requests(), step)
     return step
