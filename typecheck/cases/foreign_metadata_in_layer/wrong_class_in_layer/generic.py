@@ -13,21 +13,22 @@ from typecheck.designs.generic.layers import Module, place
 from typecheck.designs.generic.runner import Runner
 from typecheck.designs.generic.state import GDN
 from typecheck.designs.shared.batch import STATE_SPEC, two_requests
-from typecheck.designs.shared.metadata import GDNMetadata
+from typecheck.designs.shared.metadata import Mamba2Metadata
 
 
 class GDNMixer(Module):
     """Reads the metadata itself."""
 
-    def __init__(self, layer: AttentionLayer[GDNMetadata]) -> None:
-        self.layer: AttentionLayer[GDNMetadata] = layer
+    def __init__(self, layer: AttentionLayer[Mamba2Metadata]) -> None:
+        self.layer: AttentionLayer[Mamba2Metadata] = layer
 
     @override
     def forward(self, step: Step) -> Tensor:
         metadata = step[self.layer]
-        return metadata.state_indices * metadata.num_states  # E
+        return metadata.state_indices * metadata.num_states
 
 
 def run() -> object:
     group, layer = place(GDN, STATE_SPEC)
-    return GDNMixer(layer).forward(Runner([group]).build(two_requests())).sum().item()
+    mixer = GDNMixer(layer)  # E
+    return mixer.forward(Runner([group]).build(two_requests())).sum().item()

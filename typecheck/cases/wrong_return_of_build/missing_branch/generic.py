@@ -1,4 +1,4 @@
-"""The builder has nothing to say about a batch without prefills, and says nothing.
+"""The builder has nothing to say about a batch of short queries, and says nothing.
 
 At run time: AttributeError: 'NoneType' object has no attribute 'num_decodes'
 """
