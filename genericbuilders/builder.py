@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import IntEnum
@@ -11,14 +12,15 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from genericbuilders.config import AttentionLayerConfig, EngineConfig
+from genericbuilders.config import AttentionLayerConfig, EngineConfig, StateLayerConfig
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.rotary import Rotary, apply_rotary
 from genericbuilders.specs import KVCacheSpec
 
-__all__ = ["AttentionCGSupport", "AttentionImpl", "AttentionMetadataBuilder"]
+__all__ = ["AttentionCGSupport", "AttentionImpl", "AttentionMetadataBuilder", "LayerImpl", "StateImpl"]
 
 M = TypeVar("M")
+X = TypeVar("X")
 S = TypeVar("S", bound=KVCacheSpec, default=KVCacheSpec)
 
 
@@ -96,7 +98,11 @@ class AttentionMetadataBuilder(ABC, Generic[M, S]):
         raise NotImplementedError(f"{type(self).__name__} cannot update a block table; call build() for the group")
 
 
-class AttentionImpl(ABC, Generic[M]):
+class LayerImpl(ABC, Generic[M]):
+    """Computes one layer from the metadata ``M`` of its back end; what its inputs are, a subclass says."""
+
+
+class AttentionImpl(LayerImpl[M]):
     """Computes attention for one layer from the metadata ``M`` of its back end."""
 
     def __init__(self, layer: AttentionLayerConfig) -> None:
@@ -132,3 +138,62 @@ class AttentionImpl(ABC, Generic[M]):
         """
         query, key = apply_rotary(query, rotary), apply_rotary(key, rotary)
         return self.forward(query, key, value, kv_cache=kv_cache, attn_metadata=attn_metadata)
+
+
+class StateImpl(LayerImpl[M], Generic[M, X]):
+    """Computes one state-space layer from the metadata ``M`` of its back end and the layer's own inputs ``X``.
+
+    State-space layers share no list of tensors as attention does with query, key and value: each back end has a
+    dataclass ``X`` of its inputs, weights of the recurrence included.
+    """
+
+    def __init__(self, layer: StateLayerConfig) -> None:
+        self.layer = layer
+        self._views: tuple[Tensor, tuple[Tensor, ...]] | None = None
+
+    @abstractmethod
+    def forward(self, inputs: X, kv_cache: Tensor, attn_metadata: M) -> Tensor:
+        """Run the batch's tokens through the states of their requests, and store the states behind them.
+
+        Args:
+            inputs: the layer's inputs and weights.
+            kv_cache: ``[num_blocks, page_size_bytes]`` int8, the layer's pages; see `states`.
+            attn_metadata: this batch's metadata.
+
+        Returns:
+            What the back end states; rows behind the batch's tokens are zero.
+        """
+
+    def states(self, kv_cache: Tensor) -> tuple[Tensor, ...]:
+        """The tensors of a state in every page, ``[num_blocks, *shape]`` each, as views.
+
+        Raises:
+            ValueError: a page is smaller than a state, or not aligned to an element type.
+        """
+        # A layer's cache stays the same from step to step.
+        if self._views is None or self._views[0] is not kv_cache:
+            self._views = (kv_cache, _state_views(kv_cache, self.layer))
+        return self._views[1]
+
+
+def _state_views(pages: Tensor, layer: StateLayerConfig) -> tuple[Tensor, ...]:
+    page_size = pages.stride(0) * pages.element_size()
+    if layer.state_bytes > pages.shape[1] * pages.element_size():
+        raise ValueError(
+            f"a state of shapes {layer.shapes} has {layer.state_bytes} bytes, but a page of the cache has "
+            f"{pages.shape[1] * pages.element_size()}"
+        )
+    views: list[Tensor] = []
+    offset = 0
+    for shape, dtype in zip(layer.shapes, layer.dtypes, strict=True):
+        if offset % dtype.itemsize or page_size % dtype.itemsize:
+            raise ValueError(
+                f"a state tensor of {dtype} would start at byte {offset} of pages of {page_size} bytes, which is no "
+                f"multiple of {dtype.itemsize}; put the widest element types first, and pad pages to their multiple"
+            )
+        size = math.prod(shape) * dtype.itemsize
+        part = pages[:, offset : offset + size].view(dtype)
+        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        views.append(part.as_strided((len(pages), *shape), (part.stride(0), *strides), part.storage_offset()))
+        offset += size
+    return tuple(views)

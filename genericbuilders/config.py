@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
 
-__all__ = ["AttentionLayerConfig", "EngineConfig", "KVCacheLayout", "check_heads", "query_heads"]
+__all__ = [
+    "AttentionLayerConfig",
+    "EngineConfig",
+    "KVCacheLayout",
+    "LayerConfig",
+    "StateLayerConfig",
+    "check_heads",
+    "check_states",
+    "query_heads",
+    "state_chunk_size",
+]
 
 
 class KVCacheLayout(StrEnum):
@@ -23,8 +34,19 @@ class KVCacheLayout(StrEnum):
 
 
 @dataclass(frozen=True)
-class AttentionLayerConfig:
-    """What one layer is made of, beside what its cache holds.
+class LayerConfig:
+    """What one layer is made of, whatever its kind.
+
+    Attributes:
+        kv_cache_layout: how the layer reads its cache; layers of one group may differ in it.
+    """
+
+    kv_cache_layout: KVCacheLayout = field(default=KVCacheLayout.BLOCK_FIRST, kw_only=True)
+
+
+@dataclass(frozen=True)
+class AttentionLayerConfig(LayerConfig):
+    """What one attention layer is made of, beside what its cache holds.
 
     Attributes:
         num_heads: query heads.
@@ -32,7 +54,6 @@ class AttentionLayerConfig:
         head_size: elements in one head of a query or a key.
         scale: factor on the scores before the softmax; usually ``head_size ** -0.5``.
         causal: whether a token sees only itself and what came before.
-        kv_cache_layout: how the layer reads its cache; layers of one group may differ in it.
 
     Raises:
         ValueError: a count is not positive, or ``num_kv_heads`` does not divide ``num_heads``.
@@ -43,7 +64,6 @@ class AttentionLayerConfig:
     head_size: int
     scale: float
     causal: bool = True
-    kv_cache_layout: KVCacheLayout = KVCacheLayout.BLOCK_FIRST
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "num_kv_heads", "head_size"):
@@ -55,6 +75,40 @@ class AttentionLayerConfig:
                 f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}: "
                 "every key-value head serves the same number of query heads"
             )
+
+
+@dataclass(frozen=True)
+class StateLayerConfig(LayerConfig):
+    """What one state-space layer is made of, beside its weights.
+
+    Attributes:
+        shapes: shape of each tensor of a state, in elements; as in the layer's `MambaSpec`.
+        dtypes: element type of each of them.
+        chunk_size: tokens that the layer's prefill takes at a time; 1 if its kernel has no chunks.
+
+    Raises:
+        ValueError: no tensor, unequally many shapes and dtypes, a dimension or ``chunk_size`` below 1.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
+    chunk_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.shapes or len(self.shapes) != len(self.dtypes):
+            raise ValueError(
+                f"{len(self.shapes)} shapes and {len(self.dtypes)} dtypes; a state needs at least one tensor, and a "
+                "dtype for each"
+            )
+        if any(size < 1 for shape in self.shapes for size in shape):
+            raise ValueError(f"shapes are {self.shapes}; every dimension must be at least 1")
+        if self.chunk_size < 1:
+            raise ValueError(f"chunk_size is {self.chunk_size}; it must be at least 1 token")
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one state, all tensors together."""
+        return sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(self.shapes, self.dtypes, strict=True))
 
 
 @dataclass(frozen=True)
@@ -70,7 +124,7 @@ class EngineConfig:
         dtype: of weights, activations and attention caches.
         enable_prefix_caching: whether full blocks are kept for later requests with the same prefix.
         num_speculative_tokens: draft tokens that a decode may carry beside its own.
-        layers: every attention layer of the model by name.
+        layers: every layer of the model that has a cache, by name.
     """
 
     max_model_len: int
@@ -81,7 +135,7 @@ class EngineConfig:
     dtype: torch.dtype = torch.float32
     enable_prefix_caching: bool = True
     num_speculative_tokens: int = 0
-    layers: Mapping[str, AttentionLayerConfig] = field(default_factory=dict[str, AttentionLayerConfig])
+    layers: Mapping[str, LayerConfig] = field(default_factory=dict[str, LayerConfig])
 
     def __post_init__(self) -> None:
         for name in ("max_model_len", "max_num_seqs", "max_num_batched_tokens", "block_size"):
@@ -95,17 +149,37 @@ class EngineConfig:
 
 
 def check_heads(config: EngineConfig, layer_names: Sequence[str], num_kv_heads: int, head_size: int) -> None:
-    """Check that layers have the heads that their cache is made for.
+    """Check that attention layers have the heads that their cache is made for.
 
     Raises:
-        ValueError: a layer has others, or is unknown; it is named.
+        ValueError: a layer has others, is no attention layer, or is unknown; it is named.
     """
     for name in layer_names:
-        layer = _layer(config, name)
+        layer = _attention_layer(config, name)
         if (layer.num_kv_heads, layer.head_size) != (num_kv_heads, head_size):
             raise ValueError(
                 f"layer {name!r} has {layer.num_kv_heads} key-value heads of size {layer.head_size}, but its cache is "
                 f"made for {num_kv_heads} of size {head_size}"
+            )
+
+
+def check_states(
+    config: EngineConfig,
+    layer_names: Sequence[str],
+    shapes: tuple[tuple[int, ...], ...],
+    dtypes: tuple[torch.dtype, ...],
+) -> None:
+    """Check that state-space layers have the states that their cache is made for.
+
+    Raises:
+        ValueError: a layer has others, is no state-space layer, or is unknown; it is named.
+    """
+    for name in layer_names:
+        layer = _state_layer(config, name)
+        if (layer.shapes, layer.dtypes) != (shapes, dtypes):
+            raise ValueError(
+                f"layer {name!r} keeps states of shapes {layer.shapes} in {_told(layer.dtypes)}, but its cache is made "
+                f"for {shapes} in {_told(dtypes)}"
             )
 
 
@@ -115,18 +189,50 @@ def query_heads(config: EngineConfig, layer_names: Sequence[str]) -> int:
     Each group asks for its own layers: a draft model's layers may differ from the target's.
 
     Raises:
-        ValueError: the layers disagree, one is unknown, or there is none.
+        ValueError: the layers disagree, one is unknown or no attention layer, or there is none.
     """
     found: dict[int, str] = {}
     for name in layer_names:
-        found.setdefault(_layer(config, name).num_heads, name)
+        found.setdefault(_attention_layer(config, name).num_heads, name)
     if len(found) != 1:
         raise ValueError(f"layers of one group must share num_heads; got {found or 'no layer at all'}")
     return next(iter(found))
 
 
-def _layer(config: EngineConfig, name: str) -> AttentionLayerConfig:
+def state_chunk_size(config: EngineConfig, layer_names: Sequence[str]) -> int:
+    """The chunk, in tokens, that all of ``layer_names`` share.
+
+    Raises:
+        ValueError: the layers disagree, one is unknown or no state-space layer, or there is none.
+    """
+    found: dict[int, str] = {}
+    for name in layer_names:
+        found.setdefault(_state_layer(config, name).chunk_size, name)
+    if len(found) != 1:
+        raise ValueError(f"layers of one group must share chunk_size; got {found or 'no layer at all'}")
+    return next(iter(found))
+
+
+def _attention_layer(config: EngineConfig, name: str) -> AttentionLayerConfig:
+    layer = _layer(config, name)
+    if not isinstance(layer, AttentionLayerConfig):
+        raise ValueError(f"layer {name!r} is described by a {type(layer).__name__}; it is no attention layer")
+    return layer
+
+
+def _state_layer(config: EngineConfig, name: str) -> StateLayerConfig:
+    layer = _layer(config, name)
+    if not isinstance(layer, StateLayerConfig):
+        raise ValueError(f"layer {name!r} is described by a {type(layer).__name__}; it is no state-space layer")
+    return layer
+
+
+def _layer(config: EngineConfig, name: str) -> LayerConfig:
     layer = config.layers.get(name)
     if layer is None:
         raise ValueError(f"layer {name!r} is not in EngineConfig.layers, which knows {sorted(config.layers)}")
     return layer
+
+
+def _told(dtypes: Sequence[torch.dtype]) -> str:
+    return ", ".join(str(dtype) for dtype in dtypes)

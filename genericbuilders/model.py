@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from genericbuilders.adapter import Layer, Step
-from genericbuilders.specs import KVCacheSpec
+from genericbuilders.specs import KVCacheSpec, MambaCacheMode
 
 __all__ = [
     "ForwardContext",
@@ -100,11 +100,16 @@ class LoadOptions:
         device: where it shall run.
         dtype: of weights and activations; ``None`` takes float32 on CPU and bfloat16 on CUDA.
         block_size: tokens in one cache block.
+        mamba_cache_mode: which states of a request are kept, for models with state-space layers; see `MambaSpec`. Only
+            where states at block ends are kept, requests with the same beginning share them.
+        mamba_block_size: tokens between two such states; ``None`` takes ``block_size``.
     """
 
     device: torch.device
     dtype: torch.dtype | None = None
     block_size: int = 16
+    mamba_cache_mode: MambaCacheMode = "none"
+    mamba_block_size: int | None = None
 
 
 @dataclass(frozen=True)

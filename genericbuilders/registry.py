@@ -9,7 +9,7 @@ from typing import Generic
 import torch
 from typing_extensions import TypeVar
 
-from genericbuilders.adapter import Adapter, BackendAdapter, BackendUnavailableError, Group, Layer
+from genericbuilders.adapter import Adapter, BackendUnavailableError, Group, Layer
 from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.config import EngineConfig
 from genericbuilders.keys import Key
@@ -17,7 +17,7 @@ from genericbuilders.specs import KVCacheSpec
 
 __all__ = ["DuplicateAdapterError", "NoBackendError", "Registry", "Selection", "SpecGroup"]
 
-M = TypeVar("M")
+A = TypeVar("A", bound=Adapter)
 S = TypeVar("S", bound=KVCacheSpec, default=KVCacheSpec)
 
 
@@ -93,7 +93,7 @@ class Registry:
         except KeyError:
             raise NoBackendError(f"no adapter is called {name!r}; there are {sorted(self._adapters)}") from None
 
-    def by_adapter(self, adapter: BackendAdapter[M, S]) -> BackendAdapter[M, S]:
+    def by_adapter(self, adapter: A) -> A:
         """``adapter`` itself, at its types, if it is held and can run here.
 
         Raises:

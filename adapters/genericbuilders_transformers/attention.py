@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,11 +27,11 @@ class LayerCalls:
     """One step, as it travels through a model's keyword arguments to each of its attention modules.
 
     Attributes:
-        layers: the model's attention layers by their index in it.
+        layers: the model's attention layers by their place among all layers.
         context: this batch's metadata and caches.
     """
 
-    layers: Sequence[AttentionLayer[FlashAttentionMetadata]]
+    layers: Mapping[int, AttentionLayer[FlashAttentionMetadata]]
     context: ForwardContext
 
 

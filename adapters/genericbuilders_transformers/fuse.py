@@ -39,7 +39,7 @@ def fuse_layers(hf: PreTrainedModel, heads: AttentionLayerConfig) -> int:
     Returns:
         How many decoder layers were replaced.
     """
-    base = hf.model
+    base: object = getattr(hf, "model", None)
     if not isinstance(base, LlamaModel | MistralModel | Qwen2Model | Qwen3Model):
         return 0
     layers = base.get_submodule("layers")

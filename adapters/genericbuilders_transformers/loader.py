@@ -12,11 +12,23 @@ from genericbuilders.model import LoadedModel, LoadError, LoadOptions, ModelLoad
 
 __all__ = ["TransformersLoader"]
 
-ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
+ARCHITECTURES = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "BambaForCausalLM",
+    "FalconMambaForCausalLM",
+    "JambaForCausalLM",
+    "Lfm2ForCausalLM",
+    "Mamba2ForCausalLM",
+    "MiniMaxForCausalLM",
+    "Qwen3NextForCausalLM",
+)
 
 
 class TransformersLoader(ModelLoader):
-    """Runs unmodified transformers models: their attention calls ours, on paged caches."""
+    """Runs transformers models on their own files: attention and state-space layers call ours, on paged caches."""
 
     @property
     @override

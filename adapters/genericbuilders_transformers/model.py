@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.modeling_rope_utils import RopeParameters
 from transformers.utils import logging
 from typing_extensions import override
 
@@ -17,64 +17,90 @@ from genericbuilders.adapter import AttentionLayer
 from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
 from genericbuilders.config import AttentionLayerConfig
 from genericbuilders.model import ForwardContext, LoadedModel, LoadError, LoadOptions, Model, PlacedLayer
-from genericbuilders.specs import FullAttentionSpec
+from genericbuilders.specs import FullAttentionSpec, MambaCacheMode
 from genericbuilders_transformers.attention import ATTENTION_NAME, LayerCalls, register_attention
+from genericbuilders_transformers.families import attention_indices, family_of, place_mixers
 from genericbuilders_transformers.fuse import fuse_layers
+from genericbuilders_transformers.mixers.base import RunningStep
 from genericbuilders_transformers.tokenizer import HFTokenizer
 
 __all__ = ["TransformersModel", "load_transformers_model"]
 
 # These scale rotations by the longest sequence of the batch, so that one request would change another.
 BATCH_DEPENDENT_ROPE = ("dynamic", "longrope")
+# Tokens in one request of a model that names no limit, as those without attention do; buffers grow with it.
+UNBOUNDED_MODEL_LEN = 1 << 16
 
 
 class TransformersModel(Model):
-    """Runs ``hf`` with every attention module calling the back end `FLASH_ATTN`.
+    """Runs ``hf`` with its attention on the back end `FLASH_ATTN`, and its state-space layers on their own ones.
 
     Args:
-        hf: the model, on its device, in its dtype.
+        hf: the model, on its device, in its dtype; changed in place, so that it runs through this class only.
         block_size: tokens in one cache block.
         eos_token_ids: tokens that end a text.
         fuse: replace the layers that are known by faster ones on the same weights.
+        mamba_cache_mode: which states of a request state-space layers keep.
+        mamba_block_size: tokens between two of them; ``None`` takes ``block_size``.
+
+    Attributes:
+        attention_layers: the layers that attend, by their place in the model.
+        num_fused_layers: decoder layers that were replaced by faster ones.
 
     Raises:
-        LoadError: the model needs what this adapter does not serve, such as a window.
+        LoadError: the model needs what this adapter does not serve, such as a window, or weights do not fit its
+            settings.
     """
 
     def __init__(
-        self, hf: PreTrainedModel, *, block_size: int, eos_token_ids: frozenset[int] = frozenset(), fuse: bool = True
+        self,
+        hf: PreTrainedModel,
+        *,
+        block_size: int,
+        eos_token_ids: frozenset[int] = frozenset(),
+        fuse: bool = True,
+        mamba_cache_mode: MambaCacheMode = "none",
+        mamba_block_size: int | None = None,
     ) -> None:
         config = hf.config
         check_supported(config)
-        register_attention()
-        hf.set_attn_implementation(ATTENTION_NAME)
         hf.eval()
         hf.requires_grad_(False)
         self.hf = hf
         self.vocab_size = config.vocab_size
-        self.max_model_len = config.max_position_embeddings
+        self.max_model_len: int = getattr(config, "max_position_embeddings", None) or UNBOUNDED_MODEL_LEN
         self.eos_token_ids = eos_token_ids
         self.dtype = hf.dtype
         self.device = hf.device
-        heads = attention_heads(config)
-        self.attention_layers: Sequence[AttentionLayer[FlashAttentionMetadata]] = [
-            FLASH_ATTN.layer(f"model.layers.{index}.self_attn", heads) for index in range(config.num_hidden_layers)
-        ]
-        spec = FullAttentionSpec(
-            block_size=block_size, num_kv_heads=heads.num_kv_heads, head_size=heads.head_size, dtype=hf.dtype
-        )
-        self.layers = [PlacedLayer(layer, spec) for layer in self.attention_layers]
-        self.num_fused_layers = fuse_layers(hf, heads) if fuse else 0
+        self._running = RunningStep()
+        mixers = place_mixers(hf, mamba_block_size or block_size, mamba_cache_mode, self._running)
+        placed = {index: mixer.placed for index, mixer in mixers.items()}
+        self.attention_layers: Mapping[int, AttentionLayer[FlashAttentionMetadata]] = {}
+        self.num_fused_layers = 0
+        if indices := attention_indices(config):
+            heads = attention_heads(config)
+            self.attention_layers = {
+                index: FLASH_ATTN.layer(f"model.layers.{index}.self_attn", heads) for index in indices
+            }
+            spec = FullAttentionSpec(
+                block_size=block_size, num_kv_heads=heads.num_kv_heads, head_size=heads.head_size, dtype=hf.dtype
+            )
+            placed |= {index: PlacedLayer(layer, spec) for index, layer in self.attention_layers.items()}
+            register_attention()
+            hf.set_attn_implementation(ATTENTION_NAME)
+            self.num_fused_layers = fuse_layers(hf, heads) if fuse else 0
+        self.layers = [placed[index] for index in sorted(placed)]
 
     @override
     def forward(self, input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor) -> Tensor:
-        out = self.hf(
-            input_ids=input_ids[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=logits_indices,
-            layer_calls=LayerCalls(self.attention_layers, context),
-        )
+        with self._running.of(context):
+            out = self.hf(
+                input_ids=input_ids[None],
+                position_ids=positions[None],
+                use_cache=False,
+                logits_to_keep=logits_indices,
+                layer_calls=LayerCalls(self.attention_layers, context),
+            )
         return out.logits[0]
 
 
@@ -89,28 +115,42 @@ def load_transformers_model(path: Path, options: LoadOptions) -> LoadedModel:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
         check_supported(config)
         with _no_progress_bar():
-            hf = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True)
+            hf, info = AutoModelForCausalLM.from_pretrained(
+                path, dtype=dtype, local_files_only=True, output_loading_info=True
+            )
         tokenizer = HFTokenizer(path)
-        check_weights(path, hf)
+        check_weights(info)
     except LoadError as error:
         raise LoadError(f"{path}: {error}") from None
     except Exception as error:
         # Damaged files make transformers raise errors of many kinds; each message names its own cause.
         raise LoadError(f"{path} cannot be loaded: {error}") from error
     eos = _eos_token_ids(hf) | frozenset(tokenizer.eos_token_ids)
-    model = TransformersModel(hf.to(options.device), block_size=options.block_size, eos_token_ids=eos)
+    try:
+        model = TransformersModel(
+            hf.to(options.device),
+            block_size=options.block_size,
+            eos_token_ids=eos,
+            mamba_cache_mode=options.mamba_cache_mode,
+            mamba_block_size=options.mamba_block_size,
+        )
+    except LoadError as error:
+        raise LoadError(f"{path}: {error}") from None
     return LoadedModel(model, tokenizer)
 
 
 def check_supported(config: PretrainedConfig) -> None:
-    """Refuse what the back end would compute wrongly.
+    """Refuse what the back ends would compute wrongly.
 
     Raises:
-        LoadError: the model attends over a window, or its rotations depend on the whole batch.
+        LoadError: the model attends over a window, its rotations depend on the whole batch, or its state-space layers
+            have settings that are not served.
     """
+    family = family_of(config)
     layer_types: Sequence[str] | None = getattr(config, "layer_types", None)
     window: int | None = getattr(config, "sliding_window", None)
-    windowed = "sliding_attention" in layer_types if layer_types else window is not None
+    # Hybrids call their layers full even where a window is set.
+    windowed = "sliding_attention" in layer_types if layer_types and family is None else window is not None
     if windowed:
         raise LoadError(
             f"its layers attend over a window of {window} tokens, which the back end flash_attn does not serve yet; "
@@ -122,36 +162,44 @@ def check_supported(config: PretrainedConfig) -> None:
             f"its rotary embedding is of type {rope_type!r}, which depends on the longest sequence in the batch; "
             "requests would change each other's tokens"
         )
+    if family is not None:
+        family.check(config)
 
 
 def attention_heads(config: PretrainedConfig) -> AttentionLayerConfig:
-    """The heads of one attention layer."""
-    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return AttentionLayerConfig(config.num_attention_heads, config.num_key_value_heads, head_size, head_size**-0.5)
+    """The heads of one attention layer.
+
+    Raises:
+        LoadError: the settings name no heads, or heads that do not fit together.
+    """
+    num_heads: int | None = getattr(config, "num_attention_heads", None)
+    if num_heads is None:
+        raise LoadError("it has layers that attend, but its settings name no num_attention_heads")
+    num_kv_heads: int = getattr(config, "num_key_value_heads", None) or num_heads
+    head_size: int = getattr(config, "head_dim", None) or config.hidden_size // num_heads
+    try:
+        return AttentionLayerConfig(num_heads, num_kv_heads, head_size, head_size**-0.5)
+    except ValueError as error:
+        raise LoadError(f"its attention layers: {error}") from None
 
 
-def check_weights(path: Path, hf: PreTrainedModel) -> None:
-    """Refuse files that lack a tensor of the model, or hold others; transformers would fill in random ones."""
-    files = sorted(path.glob("*.safetensors"))
-    if not files:
-        return
-    stored = {name for file in files for name in _stored_names(file)}
-    # Tied parameters stand once, under their first name; older files also hold frequencies, which are computed.
-    missing = sorted(name for name, _ in hf.named_parameters() if name not in stored)
-    known = set(hf.state_dict())
-    unexpected = sorted(name for name in stored - known if not name.endswith("inv_freq"))
+def check_weights(info: Mapping[str, Collection[object]]) -> None:
+    """Refuse files that lack a tensor of the model, or hold others; transformers fills in random ones.
+
+    Args:
+        info: what transformers tells about the tensors that it loaded.
+
+    Raises:
+        LoadError: tensors are missing or unknown.
+    """
+    missing = sorted(map(str, info["missing_keys"]))
+    # Older files also hold frequencies, which are computed.
+    unexpected = sorted(name for name in map(str, info["unexpected_keys"]) if not name.endswith("inv_freq"))
     if missing or unexpected:
         raise LoadError(
             f"the weights do not fit config.json: {len(missing)} tensors are missing {missing[:3]}, {len(unexpected)} "
             f"are not the model's {unexpected[:3]}"
         )
-
-
-def _stored_names(file: Path) -> set[str]:
-    """The tensors in a safetensors file: the length of its header in 8 bytes, and the header as JSON."""
-    with file.open("rb") as opened:
-        header: dict[str, object] = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    return set(header) - {"__metadata__"}
 
 
 @contextmanager
@@ -173,5 +221,5 @@ def _eos_token_ids(hf: PreTrainedModel) -> frozenset[int]:
 
 
 def _rope_type(config: PretrainedConfig) -> str:
-    parameters = config.rope_parameters
+    parameters: RopeParameters | None = getattr(config, "rope_parameters", None)
     return str(parameters.get("rope_type", "default")) if parameters else "default"

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from genericbuilders.adapter import Adapter
+from genericbuilders.backends.bailing_linear import BAILING_LINEAR
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.gdn import GDN
+from genericbuilders.backends.linear import LINEAR
+from genericbuilders.backends.mamba1 import MAMBA1
+from genericbuilders.backends.mamba2 import MAMBA2
+from genericbuilders.backends.short_conv import SHORT_CONV
 
 __all__ = ["BUILT_IN"]
 
-BUILT_IN: tuple[Adapter, ...] = (FLASH_ATTN,)
+BUILT_IN: tuple[Adapter, ...] = (FLASH_ATTN, MAMBA1, MAMBA2, GDN, LINEAR, BAILING_LINEAR, SHORT_CONV)

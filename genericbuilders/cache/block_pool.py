@@ -77,8 +77,8 @@ class BlockPool:
         return self._cached.get(block_hash)
 
     def num_free_among(self, block_ids: Sequence[int]) -> int:
-        """How many of the blocks are free, so that touching them leaves fewer to be taken."""
-        return sum(1 for block in block_ids if not self._ref_counts[block])
+        """How many of the blocks are free, so that touching them leaves fewer to be taken. Null blocks do not count."""
+        return sum(1 for block in block_ids if block != NULL_BLOCK and not self._ref_counts[block])
 
     def free_block_ids(self) -> list[int]:
         """The free blocks, the next one to be taken first."""

@@ -62,8 +62,9 @@ def slots_of(
 class BlockTable:
     """The blocks of up to ``max_num_reqs`` requests, one row each, in an array that is allocated once.
 
-    Rows grow at their end, so a step writes new blocks only. Behind a row's blocks the array always holds the
-    null block.
+    Rows grow at their end, so a step writes new blocks only. Blocks that a request has given back are null blocks from
+    then on; they are given back from the front, so that an update looks at the first block that is left. Behind a row's
+    blocks the array always holds the null block.
 
     Attributes:
         array: ``[max_num_reqs, max_blocks]`` int32.
@@ -80,6 +81,8 @@ class BlockTable:
         self.block_size = block_size
         self.array: npt.NDArray[np.int32] = np.full((max_num_reqs, max_blocks), NULL_BLOCK, dtype=np.int32)
         self.num_blocks: npt.NDArray[np.int32] = np.zeros(max_num_reqs, dtype=np.int32)
+        # Columns at the front of each row that are known to be null blocks.
+        self._num_null: list[int] = [0] * max_num_reqs
         self._batch = np.full(max_num_reqs * max_blocks, NULL_BLOCK, dtype=np.int32)
 
     @property
@@ -105,6 +108,8 @@ class BlockTable:
     def update(self, row: int, block_ids: Sequence[int]) -> None:
         """Bring a row up to ``block_ids``, all blocks of its request, of which it has the first ones already.
 
+        Blocks before the first one that the request still holds are null blocks.
+
         Raises:
             ValueError: they do not fit, or are fewer than the row has; nothing is written.
         """
@@ -116,11 +121,18 @@ class BlockTable:
             )
         if len(block_ids) > known:
             self.append(row, block_ids[known:])
+        first = null = self._num_null[row]
+        while null < len(block_ids) and block_ids[null] == NULL_BLOCK:
+            null += 1
+        if null > first:
+            self.array[row, first:null] = NULL_BLOCK
+            self._num_null[row] = null
 
     def clear(self, row: int) -> None:
         """Empty a row."""
         self.array[row, : self.num_blocks[row]] = NULL_BLOCK
         self.num_blocks[row] = 0
+        self._num_null[row] = 0
 
     def move(self, source: int, target: int) -> None:
         """Put a row in another's place; the old place is empty then."""
@@ -128,12 +140,14 @@ class BlockTable:
             return
         self.array[target] = self.array[source]
         self.num_blocks[target] = self.num_blocks[source]
+        self._num_null[target] = self._num_null[source]
         self.clear(source)
 
     def swap(self, row: int, other: int) -> None:
         """Let two rows change places."""
         self.array[[row, other]] = self.array[[other, row]]
         self.num_blocks[[row, other]] = self.num_blocks[[other, row]]
+        self._num_null[row], self._num_null[other] = self._num_null[other], self._num_null[row]
 
     def gather(
         self, rows: Indices, num_columns: int | None = None, num_padded_rows: int | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from genericbuilders.cache.block_hash import BlockHash, extend_block_hashes
-from genericbuilders.cache.block_pool import OutOfBlocksError
+from genericbuilders.cache.block_pool import NULL_BLOCK, BlockPool, OutOfBlocksError
 from genericbuilders.cache.manager import GroupManager
 
 __all__ = ["BlockNeed", "KVCacheCoordinator"]
@@ -14,19 +14,25 @@ __all__ = ["BlockNeed", "KVCacheCoordinator"]
 
 @dataclass(frozen=True)
 class BlockNeed:
-    """What one request asks of one group's pool, in blocks.
+    """What one request asks of one pool, in blocks.
 
     Attributes:
-        group: the group's index.
-        block_size: tokens in one of its blocks.
-        needed: blocks that the request holds at most.
+        groups: the indices of the groups that take their blocks from the pool; usually one.
+        unit: what a block is, as a plural.
+        needed: blocks that the request holds at most, in these groups together.
         available: blocks that the pool has when nobody else holds any.
     """
 
-    group: int
-    block_size: int
+    groups: tuple[int, ...]
+    unit: str
     needed: int
     available: int
+
+    @property
+    def where(self) -> str:
+        """The groups, in messages."""
+        numbers = " and ".join(str(group) for group in self.groups)
+        return f"group{'s' if len(self.groups) > 1 else ''} {numbers}"
 
     @property
     def fits(self) -> bool:
@@ -35,44 +41,70 @@ class BlockNeed:
 
 
 class _Hashes:
-    """One request's block hashes for each block size, and the salt that they are made with."""
+    """One request's block hashes for each block size and tag, and the salt that they are made with."""
 
     def __init__(self, salt: bytes) -> None:
         self._salt = salt
-        self._by_block_size: dict[int, list[BlockHash]] = {}
+        self._known: dict[tuple[int, bytes], list[BlockHash]] = {}
 
-    def extended(self, token_ids: Sequence[int], block_size: int) -> list[BlockHash]:
-        hashes = self._by_block_size.setdefault(block_size, [])
-        extend_block_hashes(hashes, token_ids, block_size, self._salt)
+    def extended(self, token_ids: Sequence[int], block_size: int, tag: bytes) -> list[BlockHash]:
+        hashes = self._known.setdefault((block_size, tag), [])
+        extend_block_hashes(hashes, token_ids, block_size, tag + self._salt)
         return hashes
 
 
 class KVCacheCoordinator:
     """Keeps the groups of one model in step: a request holds blocks in all of them, or in none.
 
-    Each group has a pool of its own, since pages of different groups may differ in size.
+    Groups have pools of their own, since their pages may differ in size, or share one whose pages fit them all.
 
     Args:
         managers: one a group.
-        enable_prefix_caching: whether full blocks are kept for later requests with the same prefix.
+        enable_prefix_caching: whether full blocks are kept for later requests with the same prefix. A group that
+            cannot find prefixes again, such as states in the mode ``"none"``, turns it off for all.
+        clear: called with a group's index and the blocks that it takes from a pool that it shares, before anything is
+            computed: another group's pages may lie there.
 
-    Raises:
-        ValueError: two managers share a pool.
+    Attributes:
+        enable_prefix_caching: whether prefixes are found again.
     """
 
-    def __init__(self, managers: Sequence[GroupManager], *, enable_prefix_caching: bool) -> None:
+    def __init__(
+        self,
+        managers: Sequence[GroupManager],
+        *,
+        enable_prefix_caching: bool,
+        clear: Callable[[int, Sequence[int]], None] | None = None,
+    ) -> None:
         self.managers: tuple[GroupManager, ...] = tuple(managers)
-        self.enable_prefix_caching = enable_prefix_caching
+        self.enable_prefix_caching: bool = enable_prefix_caching and all(m.finds_prefixes for m in self.managers)
+        self._clear = clear
         self._hashes: dict[str, _Hashes] = {}
-        num_pools = len({id(manager.pool) for manager in self.managers})
-        if num_pools != len(self.managers):
-            raise ValueError(f"{len(self.managers)} managers share {num_pools} pools; each group needs its own")
+        groups_of: dict[BlockPool, list[int]] = {}
+        for group, manager in enumerate(self.managers):
+            groups_of.setdefault(manager.pool, []).append(group)
+        self._groups_of = {pool: tuple(groups) for pool, groups in groups_of.items()}
+        # In a shared pool, blocks of two groups hold different things for the same tokens.
+        self._tags = [
+            group.to_bytes(8, "little") if len(groups_of[manager.pool]) > 1 else b""
+            for group, manager in enumerate(self.managers)
+        ]
+
+    @property
+    def pools(self) -> Sequence[BlockPool]:
+        """The pools, in the order of their first groups."""
+        return tuple(self._groups_of)
 
     def blocks_needed(self, num_tokens: int) -> list[BlockNeed]:
-        """What a request that grows to ``num_tokens`` tokens asks of each group."""
+        """What a request that grows to ``num_tokens`` tokens asks of each pool."""
         return [
-            BlockNeed(index, manager.block_size, manager.blocks_for_longest(num_tokens), manager.pool.num_usable_blocks)
-            for index, manager in enumerate(self.managers)
+            BlockNeed(
+                groups,
+                self.managers[groups[0]].unit if len(groups) == 1 else "blocks",
+                sum(self.managers[group].blocks_for_longest(num_tokens) for group in groups),
+                pool.num_usable_blocks,
+            )
+            for pool, groups in self._groups_of.items()
         ]
 
     def max_requests(self, num_tokens: int) -> int | None:
@@ -81,21 +113,36 @@ class KVCacheCoordinator:
             (need.available // need.needed for need in self.blocks_needed(num_tokens) if need.needed), default=None
         )
 
+    def max_piece(self, num_computed_tokens: int, wanted: int) -> int:
+        """How many tokens of a request may be fed in one step, of ``wanted`` behind the computed ones.
+
+        At least 1 if ``wanted`` is. Fewer than wanted where a group needs a piece to end at one of its block ends.
+        """
+        if not self.enable_prefix_caching:
+            return wanted
+        while True:
+            # A piece that is cut for one group may have to be cut again for one that came before.
+            before = wanted
+            for manager in self.managers:
+                wanted = manager.max_piece(num_computed_tokens, wanted)
+            if wanted == before:
+                return wanted
+
     def check_fits(self, num_tokens: int) -> None:
         """Refuse pools that are too small for even one request of ``num_tokens`` tokens.
 
         Raises:
-            OutOfBlocksError: a group's pool is; it is named with the blocks needed and had.
+            OutOfBlocksError: one is; its groups are named with the blocks needed and had.
         """
         for need in self.blocks_needed(num_tokens):
             if not need.fits:
                 raise OutOfBlocksError(
-                    f"one request of {num_tokens} tokens needs {need.needed} blocks of {need.block_size} tokens in "
-                    f"group {need.group}, whose pool has {need.available}; make the pool larger, or requests shorter"
+                    f"one request of {num_tokens} tokens needs {need.needed} {need.unit} in {need.where}, whose pool "
+                    f"has {need.available}; make the pool larger, or requests shorter"
                 )
 
     def blocks_of(self, request_id: str) -> list[Sequence[int]]:
-        """The request's blocks in each group."""
+        """The request's columns in each group."""
         return [manager.blocks_of(request_id) for manager in self.managers]
 
     def start(self, request_id: str, token_ids: Sequence[int], num_tokens: int, cache_salt: bytes = b"") -> int | None:
@@ -119,28 +166,33 @@ class KVCacheCoordinator:
         if request_id in self._hashes or any(self.blocks_of(request_id)):
             raise ValueError(f"request {request_id!r} was started already; free it first")
         self._hashes[request_id] = _Hashes(cache_salt)
-        hits = self._longest_hits(request_id, token_ids)
+        hits = self._longest_hits(request_id, token_ids) or [[] for _ in self.managers]
         computed = len(hits[0]) * self.managers[0].block_size if hits else 0
-        total = min(computed + num_tokens, len(token_ids))
-        for index, manager in enumerate(self.managers):
-            blocks = hits[index] if hits else []
-            needed = manager.num_new_blocks_needed(request_id, total) - len(blocks)
-            if needed + manager.pool.num_free_among(blocks) > manager.pool.num_free_blocks:
-                del self._hashes[request_id]
-                return None
-        for index, manager in enumerate(self.managers):
-            manager.adopt(request_id, hits[index] if hits else [])
-            manager.allocate(request_id, total)
+        total = computed + self.max_piece(computed, min(num_tokens, len(token_ids) - computed))
+        taken = dict.fromkeys(self._groups_of, 0)
+        for manager, hit in zip(self.managers, hits, strict=True):
+            taken[manager.pool] += manager.num_new_blocks_needed(request_id, total, hit)
+            taken[manager.pool] += manager.pool.num_free_among(hit)
+        if any(count > pool.num_free_blocks for pool, count in taken.items()):
+            del self._hashes[request_id]
+            return None
+        # All hits are held before any block is taken, or one group could take another's.
+        for manager, hit in zip(self.managers, hits, strict=True):
+            manager.adopt(request_id, hit)
+        self._allocate(request_id, total)
         return computed
 
     def grow(self, request_id: str, num_tokens: int) -> bool:
         """Give the request blocks for its first ``num_tokens`` tokens in every group, or in none."""
         needs = [manager.num_new_blocks_needed(request_id, num_tokens) for manager in self.managers]
-        if any(need > manager.pool.num_free_blocks for need, manager in zip(needs, self.managers, strict=True)):
+        if not any(needs):
+            return True
+        taken = dict.fromkeys(self._groups_of, 0)
+        for manager, need in zip(self.managers, needs, strict=True):
+            taken[manager.pool] += need - manager.num_given_back(request_id, num_tokens)
+        if any(count > pool.num_free_blocks for pool, count in taken.items()):
             return False
-        if any(needs):
-            for manager in self.managers:
-                manager.allocate(request_id, num_tokens)
+        self._allocate(request_id, num_tokens)
         return True
 
     def cache_blocks(self, request_id: str, token_ids: Sequence[int], num_computed_tokens: int) -> None:
@@ -149,7 +201,7 @@ class KVCacheCoordinator:
         Args:
             request_id: the request, started before.
             token_ids: all its tokens so far; they start with those of earlier calls.
-            num_computed_tokens: tokens whose keys and values are in the cache.
+            num_computed_tokens: tokens whose keys and values are in the cache: the end of the piece that was fed last.
 
         Raises:
             ValueError: the request was not started, or has fewer blocks than its computed tokens fill.
@@ -159,8 +211,8 @@ class KVCacheCoordinator:
         known = self._hashes.get(request_id)
         if known is None:
             raise ValueError(f"request {request_id!r} was not started, so its blocks cannot be cached")
-        for manager in self.managers:
-            hashes = known.extended(token_ids, manager.block_size)
+        for manager, tag in zip(self.managers, self._tags, strict=True):
+            hashes = known.extended(token_ids, manager.block_size, tag)
             manager.cache_full_blocks(request_id, hashes, num_computed_tokens)
 
     def free(self, request_id: str) -> None:
@@ -174,11 +226,19 @@ class KVCacheCoordinator:
         return [manager.num_common_prefix_blocks(request_ids) for manager in self.managers]
 
     def reset_prefix_cache(self) -> bool:
-        """`BlockPool.reset_prefix_cache` in every group, or, if a request holds blocks in any, in none."""
-        pools = [manager.pool for manager in self.managers]
-        if any(pool.num_free_blocks < pool.num_usable_blocks for pool in pools):
+        """`BlockPool.reset_prefix_cache` in every pool, or, if a request holds blocks in any, in none."""
+        if any(pool.num_free_blocks < pool.num_usable_blocks for pool in self._groups_of):
             return False
-        return all(pool.reset_prefix_cache() for pool in pools)
+        return all(pool.reset_prefix_cache() for pool in self._groups_of)
+
+    def _allocate(self, request_id: str, num_tokens: int) -> None:
+        for group, manager in enumerate(self.managers):
+            known = len(manager.blocks_of(request_id))
+            manager.allocate(request_id, num_tokens)
+            if self._clear is not None and self._tags[group]:
+                new = [block for block in manager.blocks_of(request_id)[known:] if block != NULL_BLOCK]
+                if new:
+                    self._clear(group, new)
 
     def _longest_hits(self, request_id: str, token_ids: Sequence[int]) -> list[list[int]]:
         if not self.enable_prefix_caching or not self.managers:
@@ -187,8 +247,8 @@ class KVCacheCoordinator:
         while limit > 0:
             hits: list[list[int]] = []
             lengths: list[int] = []
-            for manager in self.managers:
-                hashes = self._hashes[request_id].extended(token_ids, manager.block_size)
+            for manager, tag in zip(self.managers, self._tags, strict=True):
+                hashes = self._hashes[request_id].extended(token_ids, manager.block_size, tag)
                 hits.append(manager.find_longest_cache_hit(hashes, limit))
                 lengths.append(len(hits[-1]) * manager.block_size)
             if min(lengths) == max(lengths):

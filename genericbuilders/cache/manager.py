@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Generic, overload
+from typing import Generic
 
 from typing_extensions import TypeVar, override
 
 from genericbuilders.cache.block_hash import BlockHash
-from genericbuilders.cache.block_pool import BlockPool
+from genericbuilders.cache.block_pool import NULL_BLOCK, BlockPool
 from genericbuilders.specs import FullAttentionSpec, KVCacheSpec, UniformTypeKVCacheSpecs, cdiv
 
-__all__ = ["FullAttentionManager", "GroupManager", "KVCacheManager", "NoManagerError", "make_manager"]
+__all__ = ["FullAttentionManager", "GroupManager", "KVCacheManager", "NoManagerError", "told"]
 
 S = TypeVar("S", bound=KVCacheSpec, default=KVCacheSpec)
 F = TypeVar("F", bound=FullAttentionSpec | UniformTypeKVCacheSpecs, default=FullAttentionSpec)
 
 
 class NoManagerError(TypeError):
-    """No cache manager serves a spec."""
+    """No cache manager, or not the one that was named, serves a spec."""
 
 
 class GroupManager(ABC):
     """Holds the blocks of every request in one group, whatever the spec: what a coordinator works with.
+
+    A request has a row of columns, as its block table shows them. A column whose block it does not hold (any more)
+    has the null block; such columns are at the front, or were never needed.
 
     Args:
         block_size: tokens in one block.
@@ -36,13 +39,40 @@ class GroupManager(ABC):
         self._blocks: dict[str, list[int]] = {}
         self._num_cached: dict[str, int] = {}
 
+    @property
+    def finds_prefixes(self) -> bool:
+        """Whether blocks can be shared by requests with the same prefix at all. Unless overridden: they can."""
+        return True
+
+    @property
+    def unit(self) -> str:
+        """What one block is, in messages, as a plural."""
+        return f"blocks of {self.block_size} tokens"
+
     def blocks_of(self, request_id: str) -> Sequence[int]:
-        """The request's blocks in the order of its tokens; none, if it is unknown."""
+        """The request's columns in the order of its tokens; none, if it is unknown."""
         return self._blocks.get(request_id, ())
 
-    def num_new_blocks_needed(self, request_id: str, num_tokens: int) -> int:
-        """Blocks to be taken from the pool before the request's first ``num_tokens`` tokens have a place."""
-        return max(0, cdiv(num_tokens, self.block_size) - len(self.blocks_of(request_id)))
+    def max_piece(self, num_computed_tokens: int, wanted: int) -> int:
+        """How many tokens behind the computed ones may be fed in one step, of ``wanted`` that the caller has.
+
+        At least 1 if ``wanted`` is. Unless overridden: all of them.
+        """
+        return wanted
+
+    def num_new_blocks_needed(self, request_id: str, num_tokens: int, hit: Sequence[int] = ()) -> int:
+        """Blocks to be taken from the pool before the request's first ``num_tokens`` tokens have a place.
+
+        Args:
+            request_id: the request.
+            num_tokens: its tokens.
+            hit: the columns that a request which holds nothing is about to `adopt`.
+        """
+        return max(0, cdiv(num_tokens, self.block_size) - len(self.blocks_of(request_id) or hit))
+
+    def num_given_back(self, request_id: str, num_tokens: int) -> int:
+        """Blocks that become free when `allocate` gives the request new ones. Unless overridden: none."""
+        return 0
 
     def allocate(self, request_id: str, num_tokens: int) -> None:
         """Give the request blocks for its first ``num_tokens`` tokens.
@@ -54,14 +84,14 @@ class GroupManager(ABC):
         self._blocks.setdefault(request_id, []).extend(new)
 
     def adopt(self, request_id: str, blocks: Sequence[int]) -> None:
-        """Start a request on blocks that hold its first tokens already.
+        """Start a request on columns that stand for its first tokens; those that are needed hold them already.
 
         Raises:
             ValueError: the request holds blocks.
         """
         if self._blocks.get(request_id):
             raise ValueError(f"request {request_id!r} holds blocks; a cache hit can only be its start")
-        self.pool.touch(blocks)
+        self.pool.touch(_held(blocks))
         self._blocks[request_id] = list(blocks)
         self._num_cached[request_id] = len(blocks)
 
@@ -71,7 +101,7 @@ class GroupManager(ABC):
         Args:
             request_id: the request.
             hashes: one for each full block of its known tokens; more than are computed do no harm.
-            num_computed_tokens: tokens whose keys and values are in the cache.
+            num_computed_tokens: tokens whose keys and values are in the cache; the end of the piece that was fed last.
 
         Raises:
             ValueError: the request holds fewer blocks than its computed tokens fill.
@@ -86,7 +116,8 @@ class GroupManager(ABC):
                 f"{num_computed_tokens} computed tokens; allocate before computing"
             )
         for index in range(known, full):
-            self.pool.cache_block(blocks[index], hashes[index])
+            if blocks[index] != NULL_BLOCK:
+                self.pool.cache_block(blocks[index], hashes[index])
         self._num_cached[request_id] = full
 
     def free(self, request_id: str) -> None:
@@ -95,7 +126,7 @@ class GroupManager(ABC):
         Unknown requests are ignored.
         """
         self._num_cached.pop(request_id, None)
-        self.pool.free_blocks(reversed(self._blocks.pop(request_id, [])))
+        self.pool.free_blocks(reversed(_held(self._blocks.pop(request_id, []))))
 
     @abstractmethod
     def blocks_for_longest(self, num_tokens: int) -> int:
@@ -103,7 +134,10 @@ class GroupManager(ABC):
 
     @abstractmethod
     def find_longest_cache_hit(self, hashes: Sequence[BlockHash], max_hit_tokens: int) -> list[int]:
-        """The blocks that hold the longest known prefix of at most ``max_hit_tokens`` tokens."""
+        """The columns of the longest known prefix of at most ``max_hit_tokens`` tokens, for `adopt`.
+
+        They stand for exactly ``len(columns) * block_size`` tokens; columns that are not needed have the null block.
+        """
 
     @abstractmethod
     def num_common_prefix_blocks(self, request_ids: Sequence[str]) -> int:
@@ -111,7 +145,7 @@ class GroupManager(ABC):
 
 
 class KVCacheManager(GroupManager, Generic[S]):
-    """A `GroupManager` that knows its spec at its type. `make_manager` makes it.
+    """A `GroupManager` that knows its spec at its type. `genericbuilders.cache.make_manager` makes it.
 
     Args:
         spec: what one layer's cache holds.
@@ -127,12 +161,13 @@ class FullAttentionManager(KVCacheManager[F]):
     """Every token of a request is kept until the request ends.
 
     Raises:
-        TypeError: blocks of such a spec are not simply kept: its ``allocation_key`` is another.
+        NoManagerError: blocks of such a spec are not simply kept: its ``allocation_key`` is another.
     """
 
     def __init__(self, spec: F, pool: BlockPool) -> None:
-        if not _keeps_all_blocks(spec):
-            raise TypeError(f"FullAttentionManager does not serve {_told(spec)}; make_manager chooses by the spec")
+        # The key, not the class: a subclass may give blocks back earlier or share some, and a wrapper's layers decide.
+        if spec.allocation_key != (FullAttentionSpec,):
+            raise NoManagerError(f"FullAttentionManager does not serve {told(spec)}: it keeps all blocks to the end")
         super().__init__(spec, pool)
 
     @override
@@ -161,26 +196,11 @@ class FullAttentionManager(KVCacheManager[F]):
         return common
 
 
-@overload
-def make_manager(spec: F, pool: BlockPool) -> FullAttentionManager[F]: ...
-@overload
-def make_manager(spec: KVCacheSpec, pool: BlockPool) -> GroupManager: ...
-def make_manager(spec: KVCacheSpec, pool: BlockPool) -> GroupManager:
-    """The manager for caches described by ``spec``, at the spec's own type where the caller knows it.
-
-    Raises:
-        NoManagerError: no manager handles blocks as that spec needs; it is named.
-    """
-    if isinstance(spec, FullAttentionSpec | UniformTypeKVCacheSpecs) and _keeps_all_blocks(spec):
-        return FullAttentionManager(spec, pool)
-    raise NoManagerError(f"no cache manager serves {_told(spec)}; there is one for specs that keep all blocks")
-
-
-def _keeps_all_blocks(spec: KVCacheSpec) -> bool:
-    # The key, not the class: a subclass may give blocks back earlier or share some, and a wrapper's layers decide.
-    return spec.allocation_key == (FullAttentionSpec,)
-
-
-def _told(spec: KVCacheSpec) -> str:
+def told(spec: KVCacheSpec) -> str:
+    """A spec in messages: its type, and what decides which blocks a request holds."""
     key = ", ".join(part.__name__ if isinstance(part, type) else str(part) for part in spec.allocation_key)
     return f"a {type(spec).__name__} (allocation key: {key})"
+
+
+def _held(columns: Sequence[int]) -> list[int]:
+    return [block for block in columns if block != NULL_BLOCK]

@@ -20,6 +20,7 @@ from genericbuilders.cli.prompts import Prompt, collect_prompts
 from genericbuilders.cli.results import JsonWriter, OrderedResults, RuleWriter, StreamWriter, Writer
 
 if TYPE_CHECKING:
+    from genericbuilders.cache import CachePlan
     from genericbuilders.cli.serving import Plan
     from genericbuilders.engine.engine import Engine
     from genericbuilders.engine.request import SamplingParams
@@ -57,7 +58,9 @@ def generate(
         DType, typer.Option(help="Of weights and caches; auto: float32 on CPU, bfloat16 on CUDA.")
     ] = DType.AUTO,
     block_size: Annotated[int, typer.Option(help="Tokens in one cache block.")] = 16,
-    num_blocks: Annotated[int | None, typer.Option(help="Cache blocks in all. Default: as memory allows.")] = None,
+    num_blocks: Annotated[
+        int | None, typer.Option(help="Cache blocks of each group of attention layers. Default: as memory allows.")
+    ] = None,
     max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens in one step.")] = 512,
     max_num_seqs: Annotated[int, typer.Option(help="Requests in one step.")] = 64,
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
@@ -67,6 +70,13 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="End at this text; may be given more than once.")] = None,
     no_prefix_caching: Annotated[
         bool, typer.Option("--no-prefix-caching", help="Do not share blocks between prompts with the same beginning.")
+    ] = False,
+    no_hybrid_kv_cache: Annotated[
+        bool, typer.Option("--no-hybrid-kv-cache", help="Let layers with a window keep all their blocks.")
+    ] = False,
+    show_cache_plan: Annotated[
+        bool,
+        typer.Option("--show-cache-plan", help="Write how caches use memory, also for a model with one kind of layer."),
     ] = False,
     backend: Annotated[
         str | None, typer.Option(help="Refuse to run on another back end than this; see the command backends.")
@@ -93,9 +103,10 @@ def generate(
                         max_num_batched_tokens=max_num_batched_tokens,
                         max_num_seqs=max_num_seqs,
                         enable_prefix_caching=not no_prefix_caching,
+                        hybrid_kv_cache=not no_hybrid_kv_cache,
                     )
                     plan: Plan = make_plan(model, device.value, dtype.value, options, backend)
-                    engine = start(plan, progress)
+                    engine = start(plan, progress, lambda cache_plan: _show_plan(cache_plan, show_cache_plan))
                     for each in collected:
                         engine.add_request(each.source, each.text, params)
                 _run(engine, results, interrupt, progress_shown=not out.isatty())
@@ -159,6 +170,14 @@ def _run(engine: Engine, results: OrderedResults, interrupt: Interrupt, progress
         f"{_count(stats.num_preemptions, 'preemption')}, {_count(stats.num_cached_tokens, 'cached token')}; "
         f"KV cache: {describe_caches(engine)}"
     )
+
+
+def _show_plan(plan: CachePlan, wanted: bool) -> None:
+    """Show how caches use memory, if that is asked for or there is something to see."""
+    if wanted or len(plan.groups) > 1:
+        from genericbuilders.cli.plan_table import show_cache_plan
+
+        show_cache_plan(plan)
 
 
 def _aborted(unfinished: Sequence[Prompt]) -> str:

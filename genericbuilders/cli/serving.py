@@ -11,12 +11,14 @@ import torch
 
 from genericbuilders.adapter import Adapter
 from genericbuilders.backends import BUILT_IN
+from genericbuilders.cache import CachePlan
 from genericbuilders.cli.errors import UserError, memory_errors, tell
 from genericbuilders.config import EngineConfig
 from genericbuilders.engine.engine import Engine
-from genericbuilders.engine.setup import EngineOptions, build_engine, load_model
+from genericbuilders.engine.setup import EngineOptions, load_model, plan_model, prepare
 from genericbuilders.model import LoadedModel, LoadError, LoadOptions, Model, ModelLoader
 from genericbuilders.plugins import Discovery, discover
+from genericbuilders.specs import KVCacheSpec, MambaSpec, iter_layer_specs
 
 __all__ = ["Plan", "describe_caches", "make_engine", "make_plan", "start"]
 
@@ -68,8 +70,13 @@ def make_plan(model: Path | None, device: str, dtype: str, options: EngineOption
     return Plan(model, load, options, found.model_loaders, None if backend is None else _backend(backend, found))
 
 
-def start(plan: Plan, progress: Callable[[str], None]) -> Engine:
+def start(plan: Plan, progress: Callable[[str], None], planned: Callable[[CachePlan], None] | None = None) -> Engine:
     """Load the plan's model, and make the engine that serves it.
+
+    Args:
+        plan: what to load.
+        progress: told, in a few words, what is going on.
+        planned: told how the caches' memory is used, before it is taken.
 
     Raises:
         UserError: the model or its caches do not fit into memory, or its layers have another back end.
@@ -80,10 +87,10 @@ def start(plan: Plan, progress: Callable[[str], None]) -> Engine:
     progress(f"loading {path}")
     with memory_errors(f"the model {path}", MODEL_MEND):
         loaded = load_model(path, plan.loaders, plan.load)
-    return make_engine(loaded, plan)
+    return make_engine(loaded, plan, planned)
 
 
-def make_engine(loaded: LoadedModel, plan: Plan) -> Engine:
+def make_engine(loaded: LoadedModel, plan: Plan, planned: Callable[[CachePlan], None] | None = None) -> Engine:
     """The engine that serves a loaded model; see `start`."""
     if plan.backend is not None:
         for placed in loaded.model.layers:
@@ -92,11 +99,14 @@ def make_engine(loaded: LoadedModel, plan: Plan) -> Engine:
                     f"--backend {plan.backend.name}: {placed.layer.name!r} runs on {placed.layer.adapter.name!r}, "
                     "as its loader chose; leave --backend out"
                 )
-    if plan.engine.num_blocks is not None:
-        _check_pool(loaded.model, plan.engine.num_blocks)
     try:
+        if plan.engine.num_blocks is not None:
+            _check_pool(loaded.model, plan.engine, plan.engine.num_blocks)
         with memory_errors("the caches and buffers", BUFFERS_MEND):
-            return build_engine(loaded, plan.engine)
+            setup = prepare(loaded, plan.engine)
+            if planned is not None:
+                planned(setup.plan)
+            return setup.start()
     except ValueError as error:
         raise UserError(str(error)) from None
 
@@ -104,12 +114,10 @@ def make_engine(loaded: LoadedModel, plan: Plan) -> Engine:
 def describe_caches(engine: Engine) -> str:
     """The blocks of each group's pool, and the memory that all caches take."""
     runner = engine.runner
-    storages = {layer: cache.untyped_storage().nbytes() for layer, cache in runner.kv_caches.items()}
-    pools: list[str] = []
-    for group in runner.groups:
-        spec = group.kv_cache_spec
-        pools.append(f"{storages[group.layers[0]] // spec.page_size_bytes} blocks of {spec.block_size} tokens")
-    return f"{' + '.join(dict.fromkeys(pools))}, {_size(sum(storages.values()))}"
+    # Caches of groups that share a pool lie in the same memory.
+    storages = {cache.data_ptr(): cache.untyped_storage().nbytes() for cache in runner.kv_caches.values()}
+    pools = dict.fromkeys(f"{manager.pool.num_blocks} {manager.unit}" for manager in runner.coordinator.managers)
+    return f"{' + '.join(pools)}, {_size(sum(storages.values()))}"
 
 
 def _device(name: str) -> torch.device:
@@ -143,18 +151,32 @@ def _default_model(loaders: Sequence[ModelLoader], progress: Callable[[str], Non
     raise LoadError(f"{why}; give --model DIR, or run: pip install 'genericbuilders[transformers,default-model]'")
 
 
-def _check_pool(model: Model, num_blocks: int) -> None:
-    """Refuse a pool that cannot fit, before any part of it is made."""
-    block = sum(placed.kv_cache_spec.page_size_bytes for placed in model.layers)
+def _check_pool(model: Model, options: EngineOptions, num_blocks: int) -> None:
+    """Refuse pools that cannot fit, before any part of them is made."""
+    plan = plan_model(model, options)
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
     else:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if num_blocks * block > total:
+    if plan.total_bytes <= total:
+        return
+    attention = [group for group in plan.groups if not _keeps_states(group.group.kv_cache_spec)]
+    block = sum(group.block_bytes for group in attention)
+    states = plan.total_bytes - sum(group.total_bytes for group in attention)
+    if not block or states + 2 * block > total:
         raise UserError(
-            f"--num-blocks {num_blocks} needs {_size(num_blocks * block)} of cache ({block} bytes a block in all "
-            f"layers together); {model.device} has {_size(total)}, so at most {total // block} blocks"
+            f"the states of --max-num-seqs {options.max_num_seqs} requests need {_size(states)} of cache; "
+            f"{model.device} has {_size(total)}, so lower --max-num-seqs"
         )
+    raise UserError(
+        f"--num-blocks {num_blocks} needs {_size(plan.total_bytes)} of cache ({block} bytes a block in all attention "
+        f"layers together{f', and {_size(states)} of states' if states else ''}); {model.device} has {_size(total)}, "
+        f"so at most {(total - states) // block} blocks"
+    )
+
+
+def _keeps_states(spec: KVCacheSpec) -> bool:
+    return any(isinstance(layer, MambaSpec) for layer in iter_layer_specs(spec))
 
 
 def _size(num_bytes: int) -> str:

@@ -106,7 +106,8 @@ class Engine:
     def _run(self, rows: Sequence[ScheduledRow]) -> list[TokenEvent]:
         """Run ``rows`` together; if that fails, each alone, so that a fault ends only the request that has it.
 
-        Running a row again is safe: it writes the same keys and values to the same slots.
+        Running a row again is safe where it writes the same keys and values to the same slots. A state that has moved
+        on is another matter: then the requests are computed anew.
         """
         sampled = [row for row in rows if row.samples]
         try:
@@ -115,6 +116,11 @@ class Engine:
         except Exception as error:
             if len(rows) == 1:
                 return [self._fail(rows[0].request, f"{type(error).__name__}: {error}")]
+            if self.runner.keeps_states:
+                self.scheduler.isolate(rows)
+                for row in rows:
+                    self.runner.release(row.request.request_id)
+                return []
             return [event for row in rows for event in self._run((row,))]
         events: list[TokenEvent] = []
         for row in rows:

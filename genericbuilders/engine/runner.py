@@ -15,6 +15,7 @@ from torch import Tensor
 
 from genericbuilders.adapter import Group, Layer, Step
 from genericbuilders.cache import BlockTable, KVCacheCoordinator
+from genericbuilders.cache.block_table import PADDING_SLOT
 from genericbuilders.config import EngineConfig
 from genericbuilders.engine.cudagraph import CUDAGraphMode, CUDAGraphResolution, resolve_cudagraph_mode
 from genericbuilders.engine.input_batch import StepBuffer, TokenTable
@@ -22,7 +23,6 @@ from genericbuilders.engine.scheduler import ScheduledRow
 from genericbuilders.engine.stats import EngineStats, kv_bytes_read
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.model import ForwardContext, Model
-from genericbuilders.specs import cdiv
 
 __all__ = ["ModelRunner"]
 
@@ -91,6 +91,11 @@ class ModelRunner:
             self._logits_indices.fill(ends[sampling] - 1),
         )
 
+    @property
+    def keeps_states(self) -> bool:
+        """Whether a group changes states in place, so that a row must not be run twice."""
+        return any(not group.kv_cache_spec.has_slots for group in self.groups)
+
     def resolve_cudagraph_mode(self, requested: CUDAGraphMode) -> CUDAGraphResolution:
         """The CUDA-graph mode that all groups allow: the weakest support decides, and its back end is named."""
         return resolve_cudagraph_mode(
@@ -141,12 +146,15 @@ class _GroupTables:
     """One group's block table and slots, on the host and on the device."""
 
     def __init__(self, group: Group, config: EngineConfig, device: torch.device) -> None:
-        spec = group.kv_cache_spec
-        columns = spec.max_num_blocks_per_req(config, config.max_model_len)
-        self.block_table = BlockTable(config.max_num_seqs, columns, spec.block_size)
+        self._spec = group.kv_cache_spec
+        self._config = config
+        columns = self._spec.max_num_blocks_per_req(config, config.max_model_len)
+        self.block_table = BlockTable(config.max_num_seqs, columns, self._spec.block_size)
         self.slot_mapping = StepBuffer(config.max_num_batched_tokens, torch.int64, device)
         self._table = StepBuffer(config.max_num_seqs * columns, torch.int32, device)
-        self._block_size = spec.block_size
+        if not self._spec.has_slots:
+            self.slot_mapping.host.fill_(PADDING_SLOT)
+            self.slot_mapping.device.fill_(PADDING_SLOT)
 
     def fill(
         self,
@@ -156,7 +164,9 @@ class _GroupTables:
         max_seq_len: int,
     ) -> tuple[Tensor, Tensor]:
         """The batch's block table, ``[num_reqs, columns in use]``, and its slot mapping, ``[num_tokens]``."""
-        columns = cdiv(max_seq_len, self._block_size)
+        columns = self._spec.max_num_blocks_per_req(self._config, max_seq_len)
         gathered = self.block_table.gather(slots, columns)
         table = self._table.fill(gathered.reshape(-1)).view(len(slots), columns)
+        if not self._spec.has_slots:
+            return table, self.slot_mapping.device[: len(positions)]
         return table, self.slot_mapping.fill(self.block_table.slots(slot_of_token, positions))

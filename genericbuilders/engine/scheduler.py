@@ -2,12 +2,14 @@
 
 Continuous batching (Orca, Yu et al. 2022) with chunked prefill (Sarathi, Agrawal et al. 2023): every step
 spends one token budget, first on the requests that already run, then on waiting ones. When blocks run out, the request
-that came last gives up its blocks and is later computed anew (vLLM, Kwon et al. 2023).
+that came last gives up its blocks and is later computed anew (vLLM, Kwon et al. 2023). A request that finds no blocks,
+or no state, waits.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genericbuilders.cache import KVCacheCoordinator
@@ -37,7 +39,7 @@ class SchedulerOutput:
     """One step's batch.
 
     Attributes:
-        rows: rows of one token first, then longer ones.
+        rows: first those of one token that continue a request (decodes), then the others.
         preempted: requests that lost their blocks for it.
         admitted: requests that start with it; their computed tokens were found in the cache.
     """
@@ -60,6 +62,7 @@ class Scheduler:
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self._known: dict[str, Request] = {}
+        self._suspects: deque[Request] = deque()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -85,15 +88,17 @@ class Scheduler:
         for need in self.coordinator.blocks_needed(longest):
             if need.needed > need.available:
                 raise RequestError(
-                    f"request {request.request_id!r} may grow to {longest} tokens in the cache, which needs "
-                    f"{need.needed} blocks of {need.block_size} tokens; the pool has {need.available} beside the null "
-                    "block. Ask for more blocks (--num-blocks) or for fewer tokens (--max-tokens)"
+                    f"request {request.request_id!r} may grow to {longest} tokens in the cache, which in {need.where} "
+                    f"needs {need.needed} {need.unit}; the pool has {need.available} beside the null block. Ask for "
+                    "more blocks (--num-blocks) or for fewer tokens (--max-tokens)"
                 )
         self._known[request.request_id] = request
         self.waiting.append(request)
 
     def schedule(self) -> SchedulerOutput:
         """Choose the next step's rows and give them blocks."""
+        if self._suspects:
+            return self._schedule_alone(self._suspects[0])
         budget = self.config.max_num_batched_tokens
         rows: dict[str, ScheduledRow] = {}
         preempted: list[Request] = []
@@ -101,7 +106,8 @@ class Scheduler:
         index = 0
         while index < len(self.running) and budget > 0:
             request = self.running[index]
-            count = min(request.num_uncomputed_tokens, budget)
+            wanted = min(request.num_uncomputed_tokens, budget)
+            count = self.coordinator.max_piece(request.num_computed_tokens, wanted)
             while not self.coordinator.grow(request.request_id, request.num_computed_tokens + count):
                 victim = self.preempt_last()
                 preempted.append(victim)
@@ -118,23 +124,64 @@ class Scheduler:
             hit = self.coordinator.start(request.request_id, request.token_ids, budget)
             if hit is None:
                 break
-            count = min(len(request.token_ids) - hit, budget)
+            count = self.coordinator.max_piece(hit, min(len(request.token_ids) - hit, budget))
             request.num_computed_tokens = hit
             admitted.append(request)
             self.running.append(self.waiting.popleft())
             rows[request.request_id] = _row(request, count)
             budget -= count
-        ordered = sorted(rows.values(), key=lambda row: row.num_tokens > 1)
+        ordered = sorted(rows.values(), key=lambda row: not _is_decode(row))
         return SchedulerOutput(tuple(ordered), tuple(preempted), tuple(admitted))
 
+    def isolate(self, rows: Sequence[ScheduledRow]) -> None:
+        """Compute the requests of a step that failed anew, each in steps of its own until it has caught up.
+
+        A step that fails half-way may have changed some of their states, so that their rows cannot be run again.
+        """
+        for row in reversed(rows):
+            self.preempt(row.request)
+        self._suspects.extend(row.request for row in rows if row.request not in self._suspects)
+
+    def _schedule_alone(self, request: Request) -> SchedulerOutput:
+        """A step of one request. Any request fits alone, so that taking the others' blocks is always enough."""
+        budget = self.config.max_num_batched_tokens
+        preempted: list[Request] = []
+        admitted: tuple[Request, ...] = ()
+        if request in self.waiting:
+            self.waiting.remove(request)
+            while (hit := self.coordinator.start(request.request_id, request.token_ids, budget)) is None:
+                preempted.append(self.preempt_last())
+            request.num_computed_tokens = hit
+            self.running.insert(0, request)
+            admitted = (request,)
+        computed = request.num_computed_tokens
+        count = self.coordinator.max_piece(computed, min(request.num_uncomputed_tokens, budget))
+        while not self.coordinator.grow(request.request_id, computed + count):
+            victim = next(other for other in reversed(self.running) if other is not request)
+            self.preempt(victim)
+            preempted.append(victim)
+        row = _row(request, count)
+        if row.samples:
+            self._suspects.popleft()
+        return SchedulerOutput((row,), tuple(preempted), admitted)
+
     def preempt_last(self) -> Request:
-        """Take the blocks of the request that came last; it waits in front and is computed anew."""
-        victim = self.running.pop()
-        self.coordinator.free(victim.request_id)
-        victim.num_computed_tokens = 0
-        victim.num_preemptions += 1
-        self.waiting.appendleft(victim)
+        """`preempt` the request that came last; returns it."""
+        victim = self.running[-1]
+        self.preempt(victim)
         return victim
+
+    def preempt(self, request: Request) -> None:
+        """Take a running request's blocks; it waits in front and is computed anew.
+
+        Raises:
+            ValueError: it is not running.
+        """
+        self.running.remove(request)
+        self.coordinator.free(request.request_id)
+        request.num_computed_tokens = 0
+        request.num_preemptions += 1
+        self.waiting.appendleft(request)
 
     def advance(self, row: ScheduledRow) -> None:
         """Note that a row's tokens are in the cache, and let later requests share its full blocks."""
@@ -146,12 +193,19 @@ class Scheduler:
         request = self._known.pop(request_id, None)
         if request is None:
             return None
+        if request in self._suspects:
+            self._suspects.remove(request)
         if request in self.running:
             self.running.remove(request)
             self.coordinator.free(request_id)
         else:
             self.waiting.remove(request)
         return request
+
+
+def _is_decode(row: ScheduledRow) -> bool:
+    """Whether a row continues a request by one token. One that starts a request has no state yet, however short."""
+    return row.num_tokens == 1 and row.request.num_computed_tokens > 0
 
 
 def _row(request: Request, count: int) -> ScheduledRow:

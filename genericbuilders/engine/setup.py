@@ -4,20 +4,40 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from genericbuilders.adapter import Adapter, Group, Layer
-from genericbuilders.cache import BlockPool, KVCacheCoordinator, allocate_kv_caches, make_manager, num_blocks_for
-from genericbuilders.config import EngineConfig
+import torch
+from torch import Tensor
+
+from genericbuilders.adapter import Adapter, BindError, Group, Layer
+from genericbuilders.cache import (
+    BlockPool,
+    CachePlan,
+    KVCacheCoordinator,
+    PoolStrategy,
+    allocate_kv_caches,
+    allocate_shared_kv_caches,
+    make_manager,
+    plan_caches,
+    zero_blocks,
+)
+from genericbuilders.config import EngineConfig, KVCacheLayout
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.runner import ModelRunner
 from genericbuilders.keys import Key
-from genericbuilders.model import LoadedModel, LoadError, LoadOptions, Model, ModelLoader
-from genericbuilders.specs import KVCacheSpec
+from genericbuilders.model import LoadedModel, LoadError, LoadOptions, Model, ModelLoader, PlacedLayer
+from genericbuilders.specs import (
+    ChunkedLocalAttentionSpec,
+    KVCacheGroupSpec,
+    KVCacheSpec,
+    SlidingWindowSpec,
+    UniformTypeKVCacheSpecs,
+    promote_to_full,
+)
 
-__all__ = ["EngineOptions", "bind_groups", "build_engine", "load_model"]
+__all__ = ["EngineOptions", "EngineSetup", "bind_groups", "build_engine", "load_model", "plan_model", "prepare"]
 
 JSON = dict[str, "JSON"] | list["JSON"] | str | int | float | bool | None
 # Of the memory that is free when an engine is made, the part that its caches take at most, if not told otherwise.
@@ -30,12 +50,14 @@ class EngineOptions:
 
     Attributes:
         block_size: tokens in one cache block.
-        num_blocks: blocks in each group's pool; ``None`` takes what `max_num_seqs` requests of full length need, within
-            a quarter of the free memory.
+        num_blocks: blocks in each attention group's pool; ``None`` takes what `max_num_seqs` requests of full length
+            need, within a quarter of the free memory. Pools of states follow `max_num_seqs`.
         max_num_batched_tokens: tokens in one step.
         max_num_seqs: requests in one step.
         max_model_len: tokens in one request; ``None`` takes what the model reaches.
         enable_prefix_caching: keep full blocks for later requests with the same prefix.
+        hybrid_kv_cache: let layers that attend over a window or a chunk give blocks back; without it they keep all
+            blocks, and still attend over what they did. States stay states either way.
     """
 
     block_size: int = 16
@@ -44,6 +66,53 @@ class EngineOptions:
     max_num_seqs: int = 64
     max_model_len: int | None = None
     enable_prefix_caching: bool = True
+    hybrid_kv_cache: bool = True
+
+
+@dataclass(frozen=True)
+class EngineSetup:
+    """A model bound to its back ends, and the plan of its caches; nothing is allocated yet.
+
+    Attributes:
+        loaded: the model and its tokenizer.
+        config: the run's settings.
+        groups: the model's layers, each bound to its back end.
+        plan: each group's blocks.
+    """
+
+    loaded: LoadedModel
+    config: EngineConfig
+    groups: Sequence[Group]
+    plan: CachePlan
+
+    def start(self) -> Engine:
+        """Allocate the caches, and put an engine around them.
+
+        Raises:
+            ValueError: a cache's shape or layout does not fit its pages.
+            NoManagerError: no cache manager serves a layer's spec.
+        """
+        shared = self.plan.strategy is PoolStrategy.ONE_POOL
+        counts = self.plan.num_blocks
+        pools = [BlockPool(counts[0])] * len(counts) if shared else [BlockPool(count) for count in counts]
+        managers = [make_manager(group.kv_cache_spec, pool) for group, pool in zip(self.groups, pools, strict=True)]
+        caches = self._allocate()
+
+        def clear(group: int, block_ids: Sequence[int]) -> None:
+            zero_blocks(self.groups[group], caches, block_ids)
+
+        coordinator = KVCacheCoordinator(
+            managers, enable_prefix_caching=self.config.enable_prefix_caching, clear=clear if shared else None
+        )
+        runner = ModelRunner(self.loaded.model, self.config, self.groups, caches, coordinator)
+        return Engine(runner, self.loaded.tokenizer)
+
+    def _allocate(self) -> Mapping[Layer, Tensor]:
+        device = self.loaded.model.device
+        if self.plan.strategy is PoolStrategy.ONE_POOL:
+            first = self.plan.groups[0]
+            return allocate_shared_kv_caches(self.groups, first.num_blocks, first.page_bytes, device)
+        return allocate_kv_caches(self.groups, self.plan.num_blocks, device)
 
 
 def load_model(path: Path, loaders: Sequence[ModelLoader], options: LoadOptions) -> LoadedModel:
@@ -75,15 +144,86 @@ def build_engine(loaded: LoadedModel, options: EngineOptions) -> Engine:
     """Bind the model's layers, allocate their caches, and put an engine around them.
 
     Raises:
-        ValueError: an option is out of its range, or the model's context is shorter than asked for.
+        ValueError: an option is out of its range, the model's context is shorter than asked for, or the memory is too
+            small for its caches.
         BindError: a layer's spec and back end do not belong together.
         NoManagerError: no cache manager serves a layer's spec.
     """
-    model = loaded.model
+    return prepare(loaded, options).start()
+
+
+def prepare(loaded: LoadedModel, options: EngineOptions) -> EngineSetup:
+    """Bind the model's layers and plan their caches; see `build_engine`."""
+    config = _engine_config(loaded.model, options)
+    groups = bind_groups(loaded.model, config, hybrid_kv_cache=options.hybrid_kv_cache)
+    plan = plan_model(loaded.model, options)
+    return EngineSetup(loaded, config, groups, plan)
+
+
+def plan_model(model: Model, options: EngineOptions) -> CachePlan:
+    """The plan of a model's caches, which `prepare` makes too: without binding or allocating anything.
+
+    Raises:
+        ValueError: an option is out of its range, or the memory is too small.
+        BindError: a layer cannot keep all blocks, though it has to.
+    """
+    config = _engine_config(model, options)
+    members = _members(model, options.hybrid_kv_cache)
+    specs = [KVCacheGroupSpec(tuple(layer.name for layer in layers), spec) for (_, spec), layers in members.items()]
+    # Pages of a shared pool are padded, which only this layout can hold.
+    may_share = all(placed.layer.config.kv_cache_layout is KVCacheLayout.BLOCK_FIRST for placed in model.layers)
+    return plan_caches(specs, config, int(_free_bytes(model.device) * FREE_MEMORY_SHARE), may_share=may_share)
+
+
+def bind_groups(
+    model: Model, config: EngineConfig, provided: Collection[Key] = (), *, hybrid_kv_cache: bool = True
+) -> list[Group]:
+    """Bind the model's layers, those of one adapter and one spec together, in the order of their first layers.
+
+    Adapters are told apart by identity, never by name.
+
+    Args:
+        model: whose layers.
+        config: the run's settings.
+        provided: the inputs beyond the batch that the caller puts into ``common.inputs``.
+        hybrid_kv_cache: see `EngineOptions`.
+
+    Raises:
+        BindError: a layer's spec and back end do not belong together, or a layer cannot keep all blocks.
+    """
+    return [
+        adapter.bind_any(spec, layers, config, model.device, provided)
+        for (adapter, spec), layers in _members(model, hybrid_kv_cache).items()
+    ]
+
+
+def _members(model: Model, hybrid_kv_cache: bool) -> dict[tuple[Adapter, KVCacheSpec], list[Layer]]:
+    members: dict[tuple[Adapter, KVCacheSpec], list[Layer]] = {}
+    for placed in model.layers:
+        members.setdefault((placed.layer.adapter, _layer_spec(placed, hybrid_kv_cache)), []).append(placed.layer)
+    return members
+
+
+def _layer_spec(placed: PlacedLayer, hybrid_kv_cache: bool) -> KVCacheSpec:
+    """The spec that the layer runs with: its own, taken out of a wrapper and promoted if it is to keep all blocks."""
+    name, spec = placed.layer.name, placed.kv_cache_spec
+    if isinstance(spec, UniformTypeKVCacheSpecs):
+        if name not in spec.kv_cache_specs:
+            raise BindError(f"layer {name!r} is not among those that its spec wraps: {sorted(spec.kv_cache_specs)}")
+        spec = spec.kv_cache_specs[name]
+    if hybrid_kv_cache or not isinstance(spec, SlidingWindowSpec | ChunkedLocalAttentionSpec):
+        return spec
+    try:
+        return promote_to_full(spec)
+    except TypeError as error:
+        raise BindError(f"layer {name!r}: {error}") from None
+
+
+def _engine_config(model: Model, options: EngineOptions) -> EngineConfig:
     max_model_len = model.max_model_len if options.max_model_len is None else options.max_model_len
     if max_model_len > model.max_model_len:
         raise ValueError(f"max_model_len is {max_model_len}; the model's positions reach {model.max_model_len}")
-    config = EngineConfig(
+    return EngineConfig(
         max_model_len=max_model_len,
         max_num_seqs=min(options.max_num_seqs, options.max_num_batched_tokens),
         max_num_batched_tokens=options.max_num_batched_tokens,
@@ -93,33 +233,12 @@ def build_engine(loaded: LoadedModel, options: EngineOptions) -> Engine:
         enable_prefix_caching=options.enable_prefix_caching,
         layers={placed.layer.name: placed.layer.config for placed in model.layers},
     )
-    groups = bind_groups(model, config)
-    num_blocks = _num_blocks(groups, config) if config.num_blocks is None else config.num_blocks
-    managers = [make_manager(group.kv_cache_spec, BlockPool(num_blocks)) for group in groups]
-    coordinator = KVCacheCoordinator(managers, enable_prefix_caching=config.enable_prefix_caching)
-    caches = allocate_kv_caches(groups, num_blocks, model.device)
-    return Engine(ModelRunner(model, config, groups, caches, coordinator), loaded.tokenizer)
 
 
-def bind_groups(model: Model, config: EngineConfig, provided: Collection[Key] = ()) -> list[Group]:
-    """Bind the model's layers, those of one adapter and one spec together, in the order of their first layers.
-
-    Adapters are told apart by identity, never by name.
-    """
-    members: dict[tuple[Adapter, KVCacheSpec], list[Layer]] = {}
-    for placed in model.layers:
-        members.setdefault((placed.layer.adapter, placed.kv_cache_spec), []).append(placed.layer)
-    return [
-        adapter.bind_any(spec, layers, config, model.device, provided) for (adapter, spec), layers in members.items()
-    ]
-
-
-def _num_blocks(groups: Sequence[Group], config: EngineConfig) -> int:
-    """As many blocks as all requests at full length could hold, but no more than a share of the free memory has."""
-    wanted = max(group.kv_cache_spec.max_resident_blocks(config) for group in groups) * config.max_num_seqs + 1
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    layer_specs = [group.kv_cache_spec for group in groups for _ in group.layers]
-    return min(wanted, num_blocks_for(int(free * FREE_MEMORY_SHARE), layer_specs))
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _architectures(config: JSON) -> list[str]:

@@ -54,6 +54,14 @@ class KVCacheSpec(ABC):
         """
 
     @property
+    def has_slots(self) -> bool:
+        """Whether every token is stored in a slot of its own, so that it has a place in a batch's slot mapping.
+
+        Unless overridden: it is.
+        """
+        return True
+
+    @property
     def num_shared_blocks(self) -> int:
         """Blocks that the pool gives away once, whatever the number of requests. Unless overridden: none."""
         return 0

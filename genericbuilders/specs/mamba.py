@@ -82,6 +82,11 @@ class MambaSpec(KVCacheSpec):
         return self.unpadded_page_size_bytes if self.page_size_padded is None else self.page_size_padded
 
     @property
+    def has_slots(self) -> bool:
+        """No: a state stands for all tokens before it."""
+        return False
+
+    @property
     def allocation_key(self) -> tuple[Hashable, ...]:
         """The mode and the rolled-back states decide; shapes do not."""
         return (MambaSpec, self.mamba_cache_mode, self.num_speculative_blocks)

@@ -60,6 +60,11 @@ class UniformTypeKVCacheSpecs(KVCacheSpec):
         return next(iter(self.kv_cache_specs.values())).allocation_key
 
     @property
+    def has_slots(self) -> bool:
+        """The layers' own answer; they agree."""
+        return all(spec.has_slots for spec in self.kv_cache_specs.values())
+
+    @property
     def num_shared_blocks(self) -> int:
         """The layers' own number; they agree."""
         return max(spec.num_shared_blocks for spec in self.kv_cache_specs.values())

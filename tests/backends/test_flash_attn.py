@@ -110,7 +110,7 @@ def test_it_attends_as_the_reference_in_float64_does(
     query, key, value = inputs(common.num_actual_tokens, seed)
 
     metadata = group.builder.build(0, replace(common, causal=causal))
-    got = group.layers[0].impl.forward(query, key, value, kv_cache=cache, attn_metadata=metadata)
+    got = FLASH_ATTN.layer("l0", HEADS).impl.forward(query, key, value, kv_cache=cache, attn_metadata=metadata)
 
     exact = attend_by_reference(common, query.double(), key.double(), value.double(), keys, values, causal)
     working = attend_by_reference(common, query, key, value, keys.float(), values.float(), causal)
@@ -223,8 +223,9 @@ def test_case_21_layers_with_other_heads_than_the_cache_are_refused_by_name() ->
 def test_case_21_draft_and_target_each_use_their_own_heads() -> None:
     target = AttentionLayerConfig(num_heads=64, num_kv_heads=8, head_size=16, scale=0.25)
     draft = AttentionLayerConfig(num_heads=8, num_kv_heads=2, head_size=16, scale=0.25)
-    config = EngineConfig(max_model_len=64, layers={"target": target, "draft": draft})
-    for name, heads in config.layers.items():
+    layers = {"target": target, "draft": draft}
+    config = EngineConfig(max_model_len=64, layers=layers)
+    for name, heads in layers.items():
         layer = FLASH_ATTN.layer(name, heads)
         spec = replace(make_spec(), num_kv_heads=heads.num_kv_heads)
         group = FLASH_ATTN.bind(spec, [layer], config, CPU)

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import overload
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
 from genericbuilders.cache import NULL_BLOCK, BlockTable
 from genericbuilders.cache.block_table import PADDING_SLOT, slots_of
@@ -21,13 +25,18 @@ def test_rows_agree_with_lists(data: st.DataObject) -> None:
     row = st.integers(0, num_rows - 1)
     for _ in range(data.draw(st.integers(0, 12))):
         a, b = data.draw(row), data.draw(row)
-        action = data.draw(st.sampled_from(["append", "update", "move", "swap", "clear"]))
+        action = data.draw(st.sampled_from(["append", "update", "give back", "move", "swap", "clear"]))
         blocks = data.draw(st.lists(st.integers(1, 99), max_size=columns - len(model[a])))
         if action == "append":
             table.append(a, blocks)
             model[a] += blocks
         elif action == "update":
             model[a] += blocks
+            table.update(a, model[a])
+        elif action == "give back":
+            # From the front, as requests do, and perhaps with new blocks at the end.
+            count = data.draw(st.integers(0, len(model[a])))
+            model[a] = [NULL_BLOCK] * count + model[a][count:] + blocks
             table.update(a, model[a])
         elif action == "move":
             table.move(a, b)
@@ -84,6 +93,50 @@ def test_padded_rows_are_neutral_whatever_was_there_before() -> None:
     # A token of a neutral row is not stored either: the null block has no slots to write to.
     neutral = np.zeros((1, 3), dtype=np.int32)
     assert slots_of(neutral, [0, 0], [0, 5], block_size=2).tolist() == [-1, -1]
+
+
+def test_blocks_that_are_given_back_leave_null_blocks() -> None:
+    table = BlockTable(2, 6, block_size=2)
+    for blocks in ([5], [5, 6], [0, 6, 7], [0, 0, 7, 0, 9], [0, 0, 0, 0, 9, 4]):
+        table.update(0, blocks)
+        assert rows_of(table)[0] == blocks
+    table.move(0, 1)
+    table.update(0, [3])
+    table.update(1, [0, 0, 0, 0, 0, 4])
+    table.swap(0, 1)
+    table.update(1, [0, 2])
+    assert rows_of(table) == [[0, 0, 0, 0, 0, 4], [0, 2]]
+    # A token whose state is not there any more has no slot either.
+    assert table.slots([0, 0, 0], [0, 9, 10]).tolist() == [-1, -1, 8]
+
+
+class Watched(Sequence[int]):
+    """Blocks 1, 2, ..., and how often one is read."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.reads = 0
+
+    def __len__(self) -> int:
+        return self.num_blocks
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        self.reads += 1
+        return list(range(1, self.num_blocks + 1))[index]
+
+
+def test_an_update_looks_at_one_old_block_however_many_there_are() -> None:
+    table = BlockTable(1, 1000, block_size=2)
+    blocks = Watched(999)
+    table.update(0, blocks)
+    blocks.reads = 0
+    table.update(0, blocks)
+    assert blocks.reads == 1
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_type
 
 import pytest
@@ -16,13 +16,17 @@ from genericbuilders.cache import (
     FullAttentionManager,
     GroupManager,
     KVCacheManager,
+    MambaManager,
+    NoManagerError,
     OutOfBlocksError,
     extend_block_hashes,
     make_manager,
 )
 from genericbuilders.specs import (
+    CrossAttentionSpec,
     FullAttentionSpec,
     KVCacheSpec,
+    MambaSpec,
     MLAAttentionSpec,
     RSWASpec,
     SinkFullAttentionSpec,
@@ -37,6 +41,15 @@ RSWA = RSWASpec(block_size=4, num_kv_heads=2, head_size=8, dtype=F32, rswa_windo
 SINK = SinkFullAttentionSpec(block_size=4, num_kv_heads=2, head_size=8, dtype=F32, sink_len=4)
 WINDOW = SlidingWindowSpec(block_size=4, num_kv_heads=2, head_size=8, dtype=F32, sliding_window=8)
 WRAPPED = UniformTypeKVCacheSpecs(4, {"a": FULL_SPEC, "b": MLA})
+WIDE_STATE = MambaSpec(block_size=4, shapes=((9,),), dtypes=(F32,))
+WRAPPED_STATES = UniformTypeKVCacheSpecs(4, {"a": STATE_SPEC, "b": WIDE_STATE})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TheirStateSpec(MambaSpec):
+    """Somebody else's state: kept as any other, so it inherits the key that says so."""
+
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +79,50 @@ def test_a_manager_keeps_its_specs_type() -> None:
 
     assert_type(make_manager(MLA, BlockPool(4)).spec, MLAAttentionSpec)
     assert_type(make_manager(WRAPPED, BlockPool(4)).spec, UniformTypeKVCacheSpecs)
+    state = make_manager(STATE_SPEC, BlockPool(4))
+    assert_type(state, MambaManager)
+    assert_type(state, MambaManager[MambaSpec])
+    assert_type(state.spec, MambaSpec)
+    of_states: KVCacheManager[MambaSpec] = state
+    assert of_states.spec is STATE_SPEC
+    theirs = make_manager(TheirStateSpec(block_size=4, shapes=((2,),), dtypes=(F32,), note="n"), BlockPool(4))
+    assert_type(theirs, MambaManager[TheirStateSpec])
+    assert theirs.spec.note == "n"
     assert (
         make_manager(TheirFullSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=F32), BlockPool(4)).block_size == 4
     )
 
 
-@pytest.mark.parametrize("erased", [FULL_SPEC, MLA, WRAPPED])
-def test_an_erased_spec_gets_an_erased_manager(erased: KVCacheSpec) -> None:
+@pytest.mark.parametrize(
+    ("erased", "kind"),
+    [
+        (FULL_SPEC, FullAttentionManager),
+        (MLA, FullAttentionManager),
+        (WRAPPED, FullAttentionManager),
+        (STATE_SPEC, MambaManager),
+        (WRAPPED_STATES, MambaManager),
+    ],
+)
+def test_an_erased_spec_gets_an_erased_manager(erased: KVCacheSpec, kind: type[GroupManager]) -> None:
     made = assert_type(make_manager(erased, BlockPool(4)), GroupManager)
-    assert isinstance(made, FullAttentionManager)
+    assert isinstance(made, kind)
+
+
+def test_case_29_a_wrapper_is_taken_off_before_its_type_is_asked_for() -> None:
+    # Which manager a wrapper gets depends on its layers, so its type promises neither.
+    made = make_manager(WRAPPED_STATES, BlockPool(4))
+    assert_type(made, KVCacheManager[UniformTypeKVCacheSpecs])
+    assert isinstance(made, MambaManager)
+    assert made.mode == "none"
+    made.allocate("a", 100)
+    assert made.blocks_of("a") == [1]
+    all_blocks = replace(STATE_SPEC, mamba_cache_mode="all")
+    aligned = replace(STATE_SPEC, mamba_cache_mode="align")
+    assert make_manager(UniformTypeKVCacheSpecs(4, {"a": all_blocks}), BlockPool(4)).blocks_for_longest(9) == 3
+    assert make_manager(UniformTypeKVCacheSpecs(4, {"a": aligned}), BlockPool(4)).blocks_for_longest(9) == 2
+    cross = CrossAttentionSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=F32)
+    with pytest.raises(NoManagerError, match=r"no cache manager serves a UniformTypeKVCacheSpecs \(.*CrossAttention"):
+        make_manager(UniformTypeKVCacheSpecs(4, {"a": cross}), BlockPool(4))
 
 
 def test_a_spec_stays_generic_through_a_caller() -> None:
@@ -87,6 +135,10 @@ def test_a_spec_stays_generic_through_a_caller() -> None:
 def test_a_wrong_spec_type_is_refused_by_the_checkers() -> None:
     wrong: KVCacheManager[MLAAttentionSpec] = make_manager(FULL_SPEC, BlockPool(4))  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - a full spec is no MLA spec
     assert wrong.spec is FULL_SPEC
+    states: KVCacheManager[FullAttentionSpec] = make_manager(STATE_SPEC, BlockPool(4))  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType] - a state is no token cache
+    assert states.block_size == 4
+    with pytest.raises(TypeError, match="MambaManager does not serve a FullAttentionSpec"):
+        MambaManager(FULL_SPEC, BlockPool(4))  # type: ignore[type-var]  # pyright: ignore[reportArgumentType] - a token cache is no state
     with pytest.raises(TypeError, match="does not serve a MambaSpec"):
         FullAttentionManager(STATE_SPEC, BlockPool(4))  # type: ignore[type-var]  # pyright: ignore[reportArgumentType] - a state is no token cache
 
@@ -94,7 +146,10 @@ def test_a_wrong_spec_type_is_refused_by_the_checkers() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (STATE_SPEC, r"a MambaSpec \(allocation key: MambaSpec, none, 0\)"),
+        (
+            replace(STATE_SPEC, mamba_cache_mode="align", num_speculative_blocks=2),
+            r"MambaSpec, align, 2\): states of 2 draft tokens are kept in the mode 'none' only, not in 'align'",
+        ),
         (WINDOW, r"a SlidingWindowSpec \(allocation key: SlidingWindowSpec, 8, 0\)"),
         (RSWA, r"a RSWASpec \(allocation key: RSWASpec, 8\)"),
         (SINK, r"a SinkFullAttentionSpec \(allocation key: SinkFullAttentionSpec, 4\)"),
@@ -105,7 +160,7 @@ def test_a_wrong_spec_type_is_refused_by_the_checkers() -> None:
     ],
 )
 def test_a_spec_whose_blocks_are_not_simply_kept_is_refused_by_name(spec: KVCacheSpec, told: str) -> None:
-    with pytest.raises(TypeError, match=told):
+    with pytest.raises(NoManagerError, match=told):
         make_manager(spec, BlockPool(4))
 
 

@@ -5,11 +5,11 @@ from typing import assert_type
 
 import pytest
 import torch
-from toy_backends import CONFIG, CPU, FULL_SPEC, STATE_SPEC, DenseBuilder, DenseImpl, DenseMetadata, state_adapter
+from toy_backends import CONFIG, CPU, STATE_SPEC, DenseBuilder, DenseImpl, DenseMetadata, state_adapter
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.cache import allocate_kv_caches, num_blocks_for
+from genericbuilders.cache import allocate_kv_caches, allocate_shared_kv_caches, copy_blocks, zero_blocks
 from genericbuilders.config import AttentionLayerConfig, KVCacheLayout
 from genericbuilders.kernels.layout import split_kv
 from genericbuilders.specs import AttentionSpec, FullAttentionSpec
@@ -127,11 +127,66 @@ def test_what_does_not_fit_a_page_is_refused() -> None:
         allocate_kv_caches([PAGED.bind(spec_of(padding=64), [kv_first], CONFIG, CPU)], NUM_BLOCKS, CPU)
 
 
-def test_blocks_follow_from_memory() -> None:
-    page, state = FULL_SPEC.page_size_bytes, STATE_SPEC.page_size_bytes
-    assert num_blocks_for(10 * page, [FULL_SPEC]) == 10
-    assert num_blocks_for(10 * (2 * page + state) - 1, [FULL_SPEC, FULL_SPEC, STATE_SPEC]) == 9
-    with pytest.raises(ValueError, match=f"{2 * page - 1} bytes are too few for caches: one block takes {page} bytes"):
-        num_blocks_for(2 * page - 1, [FULL_SPEC])
-    with pytest.raises(ValueError, match="no layer takes memory"):
-        num_blocks_for(10, [])
+def test_each_group_has_as_many_blocks_as_it_is_given() -> None:
+    full = PAGED.bind(spec_of(), [PAGED.layer("l0", heads()), PAGED.layer("l1", heads())], CONFIG, CPU)
+    half = PAGED.bind(spec_of(torch.bfloat16), [PAGED.layer("l2", heads())], CONFIG, CPU)
+    caches = allocate_kv_caches([full, half], [5, 3], CPU)
+    sizes = {layer.name: cache.untyped_storage().nbytes() for layer, cache in caches.items()}
+    assert sizes == {"l0": 5 * 512, "l1": 5 * 512, "l2": 3 * 256}
+    with pytest.raises(ValueError, match="1 numbers of blocks were given for 2 groups"):
+        allocate_kv_caches([full, half], [5], CPU)
+
+
+@pytest.mark.parametrize("layout", list(KVCacheLayout))
+def test_case_08_each_group_is_zeroed_and_copied_by_its_own_page_size(layout: KVCacheLayout) -> None:
+    # Pages of p and 2p bytes, each in a buffer of its own.
+    small = PAGED.bind(spec_of(torch.bfloat16), [PAGED.layer("target", heads(layout))], CONFIG, CPU)
+    large = PAGED.bind(spec_of(torch.float32), [PAGED.layer("draft", heads(layout))], CONFIG, CPU)
+    assert 2 * small.spec.page_size_bytes == large.spec.page_size_bytes
+    caches = allocate_kv_caches([small, large], [6, 4], CPU)
+    by_block: dict[str, torch.Tensor] = {}
+    for layer, cache in caches.items():
+        pages = cache if layout is KVCacheLayout.BLOCK_FIRST else cache.transpose(0, 1)
+        pages.copy_(torch.arange(1, len(pages) + 1)[:, None, None, None, None].expand(pages.shape))
+        by_block[layer.name] = pages
+
+    def marks(name: str) -> list[float]:
+        pages = by_block[name].float().flatten(1)
+        assert (pages == pages[:, :1]).all()
+        return [float(mark) for mark in pages[:, 0]]
+
+    zero_blocks(small, caches, [1, 3])
+    assert (marks("target"), marks("draft")) == ([1, 0, 3, 0, 5, 6], [1, 2, 3, 4])
+    zero_blocks(large, caches, [3])
+    assert (marks("target"), marks("draft")) == ([1, 0, 3, 0, 5, 6], [1, 2, 3, 0])
+    # All are read before any is written: two blocks change places.
+    copy_blocks(large, caches, [0, 1], [1, 0])
+    copy_blocks(small, caches, [5], [1])
+    assert (marks("target"), marks("draft")) == ([1, 6, 3, 0, 5, 6], [2, 1, 3, 0])
+    with pytest.raises(ValueError, match="2 blocks cannot be copied to 1"):
+        copy_blocks(small, caches, [1, 2], [3])
+
+
+def test_groups_of_one_pool_lie_in_the_same_buffers_page_for_page() -> None:
+    attention = PAGED.bind(spec_of(), [PAGED.layer(name, heads()) for name in ("a0", "a1")], CONFIG, CPU)
+    adapter = state_adapter()
+    state = adapter.bind(STATE_SPEC, [adapter.layer(name, heads()) for name in ["s0"]], CONFIG, CPU)
+    page = 576
+    caches = allocate_shared_kv_caches([attention, state], NUM_BLOCKS, page, CPU)
+    by_name = {layer.name: cache for layer, cache in caches.items()}
+    storages = {cache.untyped_storage().data_ptr() for cache in caches.values()}
+    assert len(storages) == 2
+    assert sum(caches[layer].untyped_storage().nbytes() for layer in attention.layers) == 2 * NUM_BLOCKS * page
+    by_name["a0"][2] = 1.0
+    assert by_name["s0"][2].any()
+    assert not by_name["s0"][[0, 1, 3, 4]].any()
+    assert not by_name["a1"].any()
+    by_name["a1"][2] = 1.0
+    # Block 2 goes to the states and comes back: only their own pages are cleared, and nothing of another block.
+    zero_blocks(state, caches, [2])
+    assert not by_name["s0"].any()
+    assert by_name["a1"][2].all()
+    zero_blocks(attention, caches, [2])
+    assert not any(cache.any() for cache in caches.values())
+    with pytest.raises(ValueError, match="has 512 bytes, more than the 256"):
+        allocate_shared_kv_caches([attention, state], NUM_BLOCKS, 256, CPU)

@@ -21,6 +21,7 @@ from transformers import (
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.setup import EngineOptions, build_engine
 from genericbuilders.model import LoadedModel
+from genericbuilders.specs import MambaCacheMode
 from genericbuilders_transformers.model import TransformersModel
 
 __all__ = ["FAMILIES", "IdTokenizer", "greedy_tokens", "tiny_engine", "tiny_model"]
@@ -91,7 +92,20 @@ def greedy_tokens(model: PreTrainedModel, prompt: Sequence[int], count: int) -> 
     return tokens[len(prompt) :]
 
 
-def tiny_engine(model: PreTrainedModel, options: EngineOptions, *, fuse: bool = True) -> Engine:
+def tiny_engine(
+    model: PreTrainedModel,
+    options: EngineOptions,
+    *,
+    fuse: bool = True,
+    mamba_cache_mode: MambaCacheMode = "none",
+    mamba_block_size: int | None = None,
+) -> Engine:
     """An engine around ``model``, which is changed by it."""
-    served = TransformersModel(model, block_size=options.block_size, fuse=fuse)
+    served = TransformersModel(
+        model,
+        block_size=options.block_size,
+        fuse=fuse,
+        mamba_cache_mode=mamba_cache_mode,
+        mamba_block_size=mamba_block_size,
+    )
     return build_engine(LoadedModel(served, IdTokenizer()), options)

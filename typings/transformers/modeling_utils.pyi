@@ -22,7 +22,6 @@ ALL_ATTENTION_FUNCTIONS: AttentionInterface
 class PreTrainedModel(nn.Module):
     config: PreTrainedConfig
     generation_config: GenerationConfig | None
-    model: nn.Module
     lm_head: nn.Linear
 
     @property

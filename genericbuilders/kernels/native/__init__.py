@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from genericbuilders.kernels.native.build import BuildError, build_library
 from genericbuilders.kernels.native.calls import NativeKernels
 
-__all__ = ["NativeKernels", "Unavailable", "native_kernels"]
+__all__ = ["NativeKernels", "Unavailable", "native_kernels", "native_library"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,12 @@ def native_kernels() -> NativeKernels | Unavailable:
     if os.environ.get("GENERICBUILDERS_NATIVE", "1") == "0":
         return Unavailable("switched off by GENERICBUILDERS_NATIVE=0")
     return _load()
+
+
+def native_library() -> Path | Unavailable:
+    """The file with the compiled kernels, or why there is none; compiled and switched off as `native_kernels` says."""
+    found = native_kernels()
+    return found.path if isinstance(found, NativeKernels) else found
 
 
 @functools.cache

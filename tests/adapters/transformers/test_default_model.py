@@ -15,7 +15,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaForCausalLM
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from genericbuilders.model import LoadError
 from genericbuilders_transformers.default_model import CACHE_VARIABLE, ensure_default_model
@@ -197,6 +204,7 @@ def test_its_settings_are_right(model_folder: Path) -> None:
     config = AutoConfig.from_pretrained(model_folder, local_files_only=True)
     generation = GenerationConfig.from_pretrained(model_folder, local_files_only=True)
     tokenizer = AutoTokenizer.from_pretrained(model_folder, local_files_only=True)
+    assert isinstance(config, LlamaConfig)
     assert config.architectures == ["LlamaForCausalLM"]
     assert config.tie_word_embeddings
     assert config.max_position_embeddings == 8192

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import transformers
+from tiny_hybrids import HYBRIDS, tiny_hybrid
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from torch import nn
@@ -19,6 +20,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutpu
 
 STUBS = Path(__file__).parents[3] / "typings"
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
+HYBRID_NAMES = ("FalconMamba", "Jamba", "Mamba2", "Bamba", "Qwen3Next", "MiniMax", "Lfm2")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -98,8 +100,7 @@ def small_model(family: str) -> nn.Module:
 def examples() -> dict[str, object]:
     """An object of each class whose objects have attributes, by the class's name."""
     found: dict[str, object] = {}
-    for family in FAMILIES:
-        model = small_model(family)
+    for model in [*map(small_model, FAMILIES), *map(tiny_hybrid, HYBRIDS)]:
         parts: list[object] = [*model.modules(), getattr(model, "config"), getattr(model, "generation_config")]  # noqa: B009
         found |= {type(part).__name__: part for part in parts}
     tokenizer = transformers.TokenizersBackend(tokenizer_object=Tokenizer(BPE()))
@@ -165,4 +166,7 @@ def test_every_key_of_a_typed_dictionary_exists() -> None:
 
 
 def test_all_classes_of_the_families_have_an_example() -> None:
-    assert sum(each.name.startswith(FAMILIES) for each in PUBLIC) == 8 * len(FAMILIES)
+    named = [each.name for each in PUBLIC if each.name.startswith((*FAMILIES, *HYBRID_NAMES))]
+    assert set(named) <= examples().keys()
+    # Configuration, mixer and model of each hybrid, and the norms of two mixers.
+    assert len(named) == 8 * len(FAMILIES) + 3 * len(HYBRID_NAMES) + 2

@@ -4,9 +4,20 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.modeling_rope_utils import RopeParameters
 from transformers.modeling_utils import PreTrainedModel
 
-# Stubs only: what the four families' classes have in common. At run time they share no base.
+# Stubs only: what the classes of the four families of attention have in common. At run time they share no base.
+
+# `head_dim`, `sliding_window`, `layer_types` and `attention_bias` are missing from some of them.
+class _DecoderConfig(PreTrainedConfig):
+    hidden_act: str
+    intermediate_size: int
+    max_position_embeddings: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    rms_norm_eps: float
+    rope_parameters: RopeParameters
 
 class _RMSNorm(nn.Module):
     weight: nn.Parameter
@@ -68,7 +79,7 @@ class _DecoderLayer(nn.Module):
     ) -> Tensor: ...
 
 class _DecoderModel(nn.Module):
-    config: PreTrainedConfig
+    config: _DecoderConfig
     embed_tokens: nn.Embedding
     # A ModuleList at run time: it has a length, items, slices and an iterator, and neither index() nor count().
     layers: Sequence[_DecoderLayer]

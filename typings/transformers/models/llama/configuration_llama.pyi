@@ -1,7 +1,7 @@
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
+from transformers.models._decoder import _DecoderConfig
 
-class LlamaConfig(PreTrainedConfig):
+class LlamaConfig(_DecoderConfig):
     attention_bias: bool
     head_dim: int
     mlp_bias: bool

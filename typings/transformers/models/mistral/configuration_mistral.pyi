@@ -1,7 +1,7 @@
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
+from transformers.models._decoder import _DecoderConfig
 
-class MistralConfig(PreTrainedConfig):
+class MistralConfig(_DecoderConfig):
     head_dim: int
     sliding_window: int | None
 

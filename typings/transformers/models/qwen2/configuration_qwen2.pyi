@@ -1,7 +1,7 @@
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
+from transformers.models._decoder import _DecoderConfig
 
-class Qwen2Config(PreTrainedConfig):
+class Qwen2Config(_DecoderConfig):
     layer_types: list[str]
     sliding_window: int | None
 

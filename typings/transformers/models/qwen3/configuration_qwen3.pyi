@@ -1,7 +1,7 @@
-from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_rope_utils import RopeParameters
+from transformers.models._decoder import _DecoderConfig
 
-class Qwen3Config(PreTrainedConfig):
+class Qwen3Config(_DecoderConfig):
     attention_bias: bool
     head_dim: int
     layer_types: list[str]

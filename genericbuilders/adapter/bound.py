@@ -1,13 +1,12 @@
-"""Adapters: builder, specification, implementation and metadata of one back end, tied together once.
+"""Back ends, layers and groups at their types: builder, specification and metadata tied together once.
 
-`BackendAdapter.bind` is the only place where a spec meets a builder. What it returns is typed in both,
+`TypedAdapter.bind` is the only place where a spec meets a builder. What it returns is typed in both,
 and is also a `Group`, which a runner holds for any back end without either type.
 """
 
 from __future__ import annotations
 
-import importlib.util
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeGuard
@@ -16,112 +15,33 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
-from genericbuilders.calls import BUILDER_CALLS, IMPL_CALLS, check_calls
-from genericbuilders.config import AttentionLayerConfig, EngineConfig
+from genericbuilders.adapter.erased import Adapter, BackendUnavailableError, BindError, Group, Layer, Step
+from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder, LayerImpl
+from genericbuilders.calls import BUILDER_CALLS, Call, check_calls
+from genericbuilders.config import EngineConfig
 from genericbuilders.generics import generic_arguments, union_members
-from genericbuilders.keys import Key, TypedKey, TypedMap
+from genericbuilders.keys import Key, TypedKey
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import KVCacheSpec
 
-__all__ = [
-    "Adapter",
-    "AttentionLayer",
-    "BackendAdapter",
-    "BackendUnavailableError",
-    "BindError",
-    "BoundGroup",
-    "Group",
-    "Layer",
-    "Step",
-]
+__all__ = ["BoundGroup", "TypedAdapter", "TypedLayer"]
 
 M = TypeVar("M")
 S = TypeVar("S", bound=KVCacheSpec, default=KVCacheSpec)
 
 
-class BindError(TypeError):
-    """A spec, a layer or a group does not belong to the adapter that it was given to."""
-
-
-class BackendUnavailableError(ImportError):
-    """A back end needs a module that is not installed."""
-
-
-class Step(TypedMap):
-    """One batch's metadata of all groups: ``step[layer]`` is the ``M`` of that `AttentionLayer`."""
-
-
-class Layer(Key):
-    """A layer of any back end. Its typed subclass is `AttentionLayer`."""
-
-    def __init__(self, name: str, config: AttentionLayerConfig, adapter: Adapter) -> None:
-        super().__init__(name)
-        self.config = config
-        self.adapter = adapter
-
-
-class AttentionLayer(Layer, TypedKey[M]):
-    """One layer of a back end whose metadata is ``M``: the key to its metadata in a `Step`, and its kernel."""
-
-    def __init__(self, name: str, config: AttentionLayerConfig, adapter: Adapter, impl: AttentionImpl[M]) -> None:
-        super().__init__(name, config, adapter)
-        self.impl = impl
-
-
-class Group(ABC):
-    """Layers that share one adapter, one spec and one block table, whatever the back end.
-
-    It has every operation that a runner does for all of them alike; for what is one back end's own,
-    ask that back end's adapter: `BackendAdapter.owns` or `BackendAdapter.narrow`.
-    """
-
-    adapter: Adapter
-
-    @property
-    @abstractmethod
-    def layers(self) -> Sequence[Layer]:
-        """The group's layers."""
-
-    @property
-    def layer_names(self) -> tuple[str, ...]:
-        """The names of the group's layers."""
-        return tuple(layer.name for layer in self.layers)
-
-    @property
-    @abstractmethod
-    def kv_cache_spec(self) -> KVCacheSpec:
-        """What one layer's cache holds, as any spec; `BoundGroup.spec` has its own type."""
-
-    @abstractmethod
-    def cudagraph_support(self) -> AttentionCGSupport:
-        """The batches that this group's metadata may be captured for."""
-
-    @abstractmethod
-    def kv_cache_shape(self, num_blocks: int) -> tuple[int, ...]:
-        """The shape of one layer's cache of ``num_blocks`` blocks; the first axis is the block."""
-
-    @abstractmethod
-    def kv_cache_dtype(self) -> torch.dtype:
-        """The element type of that cache."""
-
-    @abstractmethod
-    def build(self, common: CommonAttentionMetadata, step: Step, common_prefix_len: int = 0) -> None:
-        """Build this batch's metadata and hold it in ``step`` for each of the group's layers."""
-
-    @abstractmethod
-    def build_for_cudagraph_capture(self, common: CommonAttentionMetadata, step: Step) -> None:
-        """The same for the batch that a graph is captured with."""
+class TypedLayer(Layer, TypedKey[M]):
+    """One layer of a back end whose metadata is ``M``: the key to its metadata in a `Step`."""
 
 
 class BoundGroup(Group, Generic[M, S]):
-    """A `Group` at its own types. Made by `BackendAdapter.bind` only."""
+    """A `Group` at its own types. Made by `TypedAdapter.bind` only."""
 
     def __init__(
         self,
         adapter: Adapter,
         spec: S,
-        layers: Sequence[AttentionLayer[M]],
+        layers: Sequence[TypedLayer[M]],
         builder: AttentionMetadataBuilder[M, S],
     ) -> None:
         self.adapter = adapter
@@ -131,7 +51,7 @@ class BoundGroup(Group, Generic[M, S]):
 
     @property
     @override
-    def layers(self) -> Sequence[AttentionLayer[M]]:
+    def layers(self) -> Sequence[TypedLayer[M]]:
         return self._layers
 
     @property
@@ -178,63 +98,13 @@ class BoundGroup(Group, Generic[M, S]):
 
 
 @dataclass(frozen=True, eq=False)
-class Adapter(ABC):
-    """A back end by name, without its types: what a configuration names and a registry lists.
+class TypedAdapter(Adapter, Generic[M, S]):
+    """One back end at its types: the builder decides ``M`` and ``S``; the implementation must read the same ``M``.
 
-    Two adapters are the same only if they are one object; names and classes may be shared.
-
-    Attributes:
-        name: what configurations call it.
-        requires: modules that must be importable for it to run; they are looked for, never imported, to list it.
-        needs: inputs, beyond the batch, that its builder reads from ``common.inputs``.
-    """
-
-    name: str
-    requires: tuple[str, ...] = field(default=(), kw_only=True)
-    needs: tuple[Key, ...] = field(default=(), kw_only=True)
-
-    @property
-    @abstractmethod
-    def spec_types(self) -> tuple[type[KVCacheSpec], ...]:
-        """The spec classes that its builder takes."""
-
-    @property
-    @abstractmethod
-    def metadata_type(self) -> object:
-        """The type that its builder makes."""
-
-    @abstractmethod
-    def cudagraph_support(self, config: EngineConfig, spec: KVCacheSpec) -> AttentionCGSupport:
-        """The batches its metadata may be captured for, for a spec that it takes."""
-
-    @abstractmethod
-    def bind_any(
-        self,
-        spec: KVCacheSpec,
-        layers: Sequence[Layer],
-        config: EngineConfig,
-        device: torch.device,
-        provided: Collection[Key] = (),
-    ) -> Group:
-        """`BackendAdapter.bind` for a spec and layers whose types the caller does not know; same checks."""
-
-    def takes(self, spec: KVCacheSpec) -> bool:
-        """Whether ``spec`` is of a class that the builder takes."""
-        return isinstance(spec, self.spec_types)
-
-    def unavailable(self) -> str | None:
-        """Why it cannot run here, or ``None`` if it can. Imports nothing."""
-        missing = [name for name in self.requires if importlib.util.find_spec(name.partition(".")[0]) is None]
-        return f"needs {', '.join(missing)}, not installed" if missing else None
-
-
-@dataclass(frozen=True, eq=False)
-class BackendAdapter(Adapter, Generic[M, S]):
-    """One back end: the builder decides ``M`` and ``S``; the implementation must read the same ``M``.
+    Construct a `BackendAdapter` for attention, and a `StateAdapter` for state-space layers.
 
     Attributes:
         builder: its metadata builder. ``S`` has no other source.
-        impl: its implementation.
 
     Raises:
         TypeError: builder and implementation differ in ``M`` (both are named), or a type argument of
@@ -242,17 +112,17 @@ class BackendAdapter(Adapter, Generic[M, S]):
     """
 
     builder: type[AttentionMetadataBuilder[M, S]]
-    impl: type[AttentionImpl[M]]
     _spec_types: tuple[type[KVCacheSpec], ...] = field(init=False, repr=False)
     _metadata_type: object = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         made, spec = generic_arguments(self.builder, AttentionMetadataBuilder)
-        (read,) = generic_arguments(self.impl, AttentionImpl)
+        impl = self.impl_type
+        (read,) = generic_arguments(impl, LayerImpl)
         if made != read:
             raise TypeError(
                 f"adapter {self.name!r}: {self.builder.__qualname__} makes {_name(made)}, but "
-                f"{self.impl.__qualname__} reads {_name(read)}; pair a builder and an "
+                f"{impl.__qualname__} reads {_name(read)}; pair a builder and an "
                 "implementation of one metadata type"
             )
         spec_types: list[type[KVCacheSpec]] = []
@@ -275,14 +145,20 @@ class BackendAdapter(Adapter, Generic[M, S]):
     def metadata_type(self) -> object:
         return self._metadata_type
 
-    def layer(self, name: str, config: AttentionLayerConfig) -> AttentionLayer[M]:
-        """A layer of this back end: the key to its metadata, with its kernel set up."""
-        return AttentionLayer(name, config, self, self.impl(config))
+    @property
+    @abstractmethod
+    def impl_type(self) -> type[LayerImpl[M]]:
+        """Its implementation, whatever the kind."""
+
+    @property
+    @abstractmethod
+    def impl_calls(self) -> Sequence[Call]:
+        """The calls that the library makes on the implementation."""
 
     def bind(
         self,
         spec: S,
-        layers: Sequence[AttentionLayer[M]],
+        layers: Sequence[TypedLayer[M]],
         config: EngineConfig,
         device: torch.device,
         provided: Collection[Key] = (),
@@ -317,7 +193,7 @@ class BackendAdapter(Adapter, Generic[M, S]):
         if reason is not None:
             raise BackendUnavailableError(f"adapter {self.name!r} {reason}")
         check_calls(self.builder, BUILDER_CALLS)
-        check_calls(self.impl, IMPL_CALLS)
+        check_calls(self.impl_type, self.impl_calls)
         return BoundGroup(self, spec, layers, self.builder(spec, names, config, device))
 
     @override
@@ -360,7 +236,7 @@ class BackendAdapter(Adapter, Generic[M, S]):
             f"not by {self.name!r}"
         )
 
-    def _own(self, layers: Sequence[Layer]) -> list[AttentionLayer[M]]:
+    def _own(self, layers: Sequence[Layer]) -> list[TypedLayer[M]]:
         for layer in layers:
             if layer.adapter is not self:
                 raise BindError(
@@ -369,7 +245,7 @@ class BackendAdapter(Adapter, Generic[M, S]):
                 )
         return [layer for layer in layers if self._made(layer)]
 
-    def _made(self, layer: Layer) -> TypeGuard[AttentionLayer[M]]:
+    def _made(self, layer: Layer) -> TypeGuard[TypedLayer[M]]:
         return layer.adapter is self
 
     def _refusal(self, spec: KVCacheSpec, layer_names: Sequence[str]) -> BindError:

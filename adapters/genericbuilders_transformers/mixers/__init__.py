@@ -1,0 +1,1 @@
+"""Modules that stand in for transformers' state-space mixers: same weights, states in this library's caches."""

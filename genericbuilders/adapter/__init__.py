@@ -1,0 +1,24 @@
+"""Adapters: builder, specification, implementation and metadata of one back end, tied together once."""
+
+from __future__ import annotations
+
+from genericbuilders.adapter.attention import AttentionLayer, BackendAdapter
+from genericbuilders.adapter.bound import BoundGroup, TypedAdapter, TypedLayer
+from genericbuilders.adapter.erased import Adapter, BackendUnavailableError, BindError, Group, Layer, Step
+from genericbuilders.adapter.state import StateAdapter, StateLayer
+
+__all__ = [
+    "Adapter",
+    "AttentionLayer",
+    "BackendAdapter",
+    "BackendUnavailableError",
+    "BindError",
+    "BoundGroup",
+    "Group",
+    "Layer",
+    "StateAdapter",
+    "StateLayer",
+    "Step",
+    "TypedAdapter",
+    "TypedLayer",
+]

@@ -1,0 +1,58 @@
+"""Adapters of attention back ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic
+
+from typing_extensions import TypeVar, override
+
+from genericbuilders.adapter.bound import TypedAdapter, TypedLayer
+from genericbuilders.adapter.erased import Adapter
+from genericbuilders.builder import AttentionImpl, LayerImpl
+from genericbuilders.calls import IMPL_CALLS, Call
+from genericbuilders.config import AttentionLayerConfig
+from genericbuilders.specs import KVCacheSpec
+
+__all__ = ["AttentionLayer", "BackendAdapter"]
+
+M = TypeVar("M")
+S = TypeVar("S", bound=KVCacheSpec, default=KVCacheSpec)
+
+
+class AttentionLayer(TypedLayer[M]):
+    """One attention layer: the key to its metadata in a `Step`, and its kernel."""
+
+    def __init__(self, name: str, config: AttentionLayerConfig, adapter: Adapter, impl: AttentionImpl[M]) -> None:
+        super().__init__(name, config, adapter)
+        self.impl = impl
+
+
+@dataclass(frozen=True, eq=False)
+class BackendAdapter(TypedAdapter[M, S], Generic[M, S]):
+    """One attention back end: the builder decides ``M`` and ``S``; the implementation must read the same ``M``.
+
+    Attributes:
+        impl: its implementation.
+
+    Raises:
+        TypeError: builder and implementation differ in ``M`` (both are named), or a type argument of
+            theirs cannot be read at run time.
+    """
+
+    impl: type[AttentionImpl[M]]
+
+    @property
+    @override
+    def impl_type(self) -> type[LayerImpl[M]]:
+        return self.impl
+
+    @property
+    @override
+    def impl_calls(self) -> Sequence[Call]:
+        return IMPL_CALLS
+
+    def layer(self, name: str, config: AttentionLayerConfig) -> AttentionLayer[M]:
+        """A layer of this back end: the key to its metadata, with its kernel set up."""
+        return AttentionLayer(name, config, self, self.impl(config))

@@ -1,0 +1,135 @@
+"""Back ends, layers and groups without their types: what runners hold and configurations name."""
+
+from __future__ import annotations
+
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from genericbuilders.builder import AttentionCGSupport
+from genericbuilders.config import EngineConfig, LayerConfig
+from genericbuilders.keys import Key, TypedMap
+from genericbuilders.metadata import CommonAttentionMetadata
+from genericbuilders.specs import KVCacheSpec
+
+__all__ = ["Adapter", "BackendUnavailableError", "BindError", "Group", "Layer", "Step"]
+
+
+class BindError(TypeError):
+    """A spec, a layer or a group does not belong to the adapter that it was given to."""
+
+
+class BackendUnavailableError(ImportError):
+    """A back end needs a module that is not installed."""
+
+
+class Step(TypedMap):
+    """One batch's metadata of all groups: ``step[layer]`` is the ``M`` of that `TypedLayer`."""
+
+
+class Layer(Key):
+    """A layer of any back end. Its typed subclass is `TypedLayer`."""
+
+    def __init__(self, name: str, config: LayerConfig, adapter: Adapter) -> None:
+        super().__init__(name)
+        self.config: LayerConfig = config
+        self.adapter = adapter
+
+
+class Group(ABC):
+    """Layers that share one adapter, one spec and one block table, whatever the back end.
+
+    It has every operation that a runner does for all of them alike; for what is one back end's own,
+    ask that back end's adapter: `TypedAdapter.owns` or `TypedAdapter.narrow`.
+    """
+
+    adapter: Adapter
+
+    @property
+    @abstractmethod
+    def layers(self) -> Sequence[Layer]:
+        """The group's layers."""
+
+    @property
+    def layer_names(self) -> tuple[str, ...]:
+        """The names of the group's layers."""
+        return tuple(layer.name for layer in self.layers)
+
+    @property
+    @abstractmethod
+    def kv_cache_spec(self) -> KVCacheSpec:
+        """What one layer's cache holds, as any spec; `BoundGroup.spec` has its own type."""
+
+    @abstractmethod
+    def cudagraph_support(self) -> AttentionCGSupport:
+        """The batches that this group's metadata may be captured for."""
+
+    @abstractmethod
+    def kv_cache_shape(self, num_blocks: int) -> tuple[int, ...]:
+        """The shape of one layer's cache of ``num_blocks`` blocks; the first axis is the block."""
+
+    @abstractmethod
+    def kv_cache_dtype(self) -> torch.dtype:
+        """The element type of that cache."""
+
+    @abstractmethod
+    def build(self, common: CommonAttentionMetadata, step: Step, common_prefix_len: int = 0) -> None:
+        """Build this batch's metadata and hold it in ``step`` for each of the group's layers."""
+
+    @abstractmethod
+    def build_for_cudagraph_capture(self, common: CommonAttentionMetadata, step: Step) -> None:
+        """The same for the batch that a graph is captured with."""
+
+
+@dataclass(frozen=True, eq=False)
+class Adapter(ABC):
+    """A back end by name, without its types: what a configuration names and a registry lists.
+
+    Two adapters are the same only if they are one object; names and classes may be shared.
+
+    Attributes:
+        name: what configurations call it.
+        requires: modules that must be importable for it to run; they are looked for, never imported, to list it.
+        needs: inputs, beyond the batch, that its builder reads from ``common.inputs``.
+    """
+
+    name: str
+    requires: tuple[str, ...] = field(default=(), kw_only=True)
+    needs: tuple[Key, ...] = field(default=(), kw_only=True)
+
+    @property
+    @abstractmethod
+    def spec_types(self) -> tuple[type[KVCacheSpec], ...]:
+        """The spec classes that its builder takes."""
+
+    @property
+    @abstractmethod
+    def metadata_type(self) -> object:
+        """The type that its builder makes."""
+
+    @abstractmethod
+    def cudagraph_support(self, config: EngineConfig, spec: KVCacheSpec) -> AttentionCGSupport:
+        """The batches its metadata may be captured for, for a spec that it takes."""
+
+    @abstractmethod
+    def bind_any(
+        self,
+        spec: KVCacheSpec,
+        layers: Sequence[Layer],
+        config: EngineConfig,
+        device: torch.device,
+        provided: Collection[Key] = (),
+    ) -> Group:
+        """`TypedAdapter.bind` for a spec and layers whose types the caller does not know; same checks."""
+
+    def takes(self, spec: KVCacheSpec) -> bool:
+        """Whether ``spec`` is of a class that the builder takes."""
+        return isinstance(spec, self.spec_types)
+
+    def unavailable(self) -> str | None:
+        """Why it cannot run here, or ``None`` if it can. Imports nothing."""
+        missing = [name for name in self.requires if importlib.util.find_spec(name.partition(".")[0]) is None]
+        return f"needs {', '.join(missing)}, not installed" if missing else None

@@ -1,0 +1,1 @@
+"""Kernels of state-space layers: short convolutions and linear recurrences over states in pages."""
