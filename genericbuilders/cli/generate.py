@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from genericbuilders.cli.serving import Plan
     from genericbuilders.engine.engine import Engine
     from genericbuilders.engine.request import SamplingParams
+    from genericbuilders.specs import MambaCacheMode
 
-__all__ = ["DType", "Device", "generate"]
+__all__ = ["DType", "Device", "StatesKept", "generate"]
 
 
 class Device(StrEnum):
@@ -43,6 +44,19 @@ class DType(StrEnum):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
+
+
+class StatesKept(StrEnum):
+    """Which states of a request state-space layers keep."""
+
+    NONE = "none"
+    ALIGN = "align"
+    ALL = "all"
+
+    @property
+    def mode(self) -> MambaCacheMode:
+        """The same as specs name it."""
+        return "none" if self is StatesKept.NONE else "align" if self is StatesKept.ALIGN else "all"
 
 
 def generate(
@@ -71,6 +85,16 @@ def generate(
     no_prefix_caching: Annotated[
         bool, typer.Option("--no-prefix-caching", help="Do not share blocks between prompts with the same beginning.")
     ] = False,
+    mamba_cache_mode: Annotated[
+        StatesKept,
+        typer.Option(
+            help="States that state-space layers keep for other prompts: none, the last at a block's end, or all at "
+            "blocks' ends."
+        ),
+    ] = StatesKept.NONE,
+    mamba_block_size: Annotated[
+        int | None, typer.Option(help="Tokens between two such states. Default: the block size.")
+    ] = None,
     no_hybrid_kv_cache: Annotated[
         bool, typer.Option("--no-hybrid-kv-cache", help="Let layers with a window keep all their blocks.")
     ] = False,
@@ -105,7 +129,9 @@ def generate(
                         enable_prefix_caching=not no_prefix_caching,
                         hybrid_kv_cache=not no_hybrid_kv_cache,
                     )
-                    plan: Plan = make_plan(model, device.value, dtype.value, options, backend)
+                    plan: Plan = make_plan(
+                        model, device.value, dtype.value, options, backend, mamba_cache_mode.mode, mamba_block_size
+                    )
                     engine = start(plan, progress, lambda cache_plan: _show_plan(cache_plan, show_cache_plan))
                     for each in collected:
                         engine.add_request(each.source, each.text, params)

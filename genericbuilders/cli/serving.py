@@ -18,7 +18,7 @@ from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.setup import EngineOptions, load_model, plan_model, prepare
 from genericbuilders.model import LoadedModel, LoadError, LoadOptions, Model, ModelLoader
 from genericbuilders.plugins import Discovery, discover
-from genericbuilders.specs import KVCacheSpec, MambaSpec, iter_layer_specs
+from genericbuilders.specs import KVCacheSpec, MambaCacheMode, MambaSpec, iter_layer_specs
 
 __all__ = ["Plan", "describe_caches", "make_engine", "make_plan", "start"]
 
@@ -37,7 +37,15 @@ class Plan:
     backend: Adapter | None
 
 
-def make_plan(model: Path | None, device: str, dtype: str, options: EngineOptions, backend: str | None) -> Plan:
+def make_plan(
+    model: Path | None,
+    device: str,
+    dtype: str,
+    options: EngineOptions,
+    backend: str | None,
+    mamba_cache_mode: MambaCacheMode = "none",
+    mamba_block_size: int | None = None,
+) -> Plan:
     """Check the options and look for adapters.
 
     Args:
@@ -46,6 +54,8 @@ def make_plan(model: Path | None, device: str, dtype: str, options: EngineOption
         dtype: ``auto``, or the name of one of torch's.
         options: how to serve.
         backend: the name of the back end that the model's layers must have; ``None`` takes any.
+        mamba_cache_mode: which states of a request state-space layers keep.
+        mamba_block_size: tokens between two of them; ``None`` takes the block size.
 
     Raises:
         UserError: an option is out of its range, or there is no such device.
@@ -63,7 +73,15 @@ def make_plan(model: Path | None, device: str, dtype: str, options: EngineOption
         )
     except ValueError as error:
         raise UserError(str(error)) from None
-    load = LoadOptions(_device(device), None if dtype == "auto" else _dtype(dtype), options.block_size)
+    if mamba_block_size is not None and mamba_block_size < 1:
+        raise UserError(f"mamba_block_size is {mamba_block_size}; it must be at least 1")
+    load = LoadOptions(
+        _device(device),
+        None if dtype == "auto" else _dtype(dtype),
+        options.block_size,
+        mamba_cache_mode,
+        mamba_block_size,
+    )
     found = discover(BUILT_IN)
     for failure in found.failures:
         tell(f"entry point {failure.entry_point} was left out: {failure.reason}", "warning", "yellow")

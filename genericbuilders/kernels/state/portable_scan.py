@@ -173,17 +173,17 @@ def _run_pieces(inputs: _Inputs, state: Tensor, steps: int) -> tuple[Tensor, Ten
         ``[steps + 1, num_rows, num_heads, value_size, key_size]``.
     """
     to_end = inputs.spans[..., -1].unsqueeze(2)
-    kept = inputs.decay[..., -1, None, None].unflatten(0, (steps, -1))
+    kept = _by_step(inputs.decay[..., -1, None, None], steps)
     states = state.new_empty(steps + 1, *state.shape)
     states[0] = state
     if inputs.beta is None:
         found = inputs.value
-        added = _by_group(found * to_end, inputs.key).unflatten(0, (steps, -1))
+        added = _by_step(_by_group(found * to_end, inputs.key), steps)
         for number in range(steps):
             torch.addcmul(added[number], states[number], kept[number], out=states[number + 1])
     else:
-        changes, corrections = (tensor.unflatten(0, (steps, -1)) for tensor in _solve(inputs, inputs.beta))
-        ends, keys = to_end.unflatten(0, (steps, -1)), inputs.key.unflatten(0, (steps, -1))
+        changes, corrections = (_by_step(tensor, steps) for tensor in _solve(inputs, inputs.beta))
+        ends, keys = _by_step(to_end, steps), _by_step(inputs.key, steps)
         found = torch.empty_like(changes)
         for number in range(steps):
             torch.sub(changes[number], states[number] @ corrections[number], out=found[number])
@@ -207,7 +207,10 @@ def _solve(inputs: _Inputs, beta: Tensor) -> tuple[Tensor, Tensor]:
     keys = inputs.key.mT.repeat_interleave(heads, 1) * inputs.decay.unsqueeze(2)
     sides = torch.cat((inputs.value, keys), 2).mul_(betas)
     # Only what is above the diagonal is read, and the diagonal taken to be 1.
-    solved = torch.linalg.solve_triangular(system, sides, upper=True, left=False, unitriangular=True)
+    solved = torch.empty_like(sides)
+    torch.linalg.solve_triangular(  # pyright: ignore[reportUnknownMemberType] - torch has no types for it
+        system, sides, upper=True, left=False, unitriangular=True, out=solved
+    )
     return solved[:, :, : inputs.value.shape[2]], solved[:, :, inputs.value.shape[2] :]
 
 
@@ -320,5 +323,11 @@ def _weigh(spans: Tensor, products: Tensor) -> Tensor:
         spans: ``[num_pieces, num_heads, length, length]``.
         products: ``[num_pieces, num_groups, length, length]``.
     """
-    groups = products.shape[1]
-    return (spans.unflatten(1, (groups, -1)) * products.unsqueeze(2)).flatten(1, 2)
+    num_pieces, num_heads, length, _ = spans.shape
+    by_group = spans.view(num_pieces, products.shape[1], -1, length, length)
+    return (by_group * products.unsqueeze(2)).view(num_pieces, num_heads, length, length)
+
+
+def _by_step(pieces: Tensor, steps: int) -> Tensor:
+    """``[steps * num_rows, ...]`` as ``[steps, num_rows, ...]``."""
+    return pieces.reshape(steps, -1, *pieces.shape[1:])

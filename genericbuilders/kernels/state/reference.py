@@ -90,11 +90,9 @@ def delta_scan(
 def _run(step: TokenStep, like: Tensor, states: Tensor, rows: StateRows) -> Tensor:
     """Every row from its initial state through its tokens; ``like`` gives the outputs' shape and dtype."""
     # All reads come before all writes, since one row may store where another has read.
-    first: list[int] = rows.initial_state.tolist()
+    first = _ints(rows.initial_state)
     starts = [states[block].clone() if block else torch.zeros_like(states[0]) for block in first]
-    stores: list[int] = rows.chunk_state.tolist()
-    chunk_starts: list[int] = rows.chunk_start_loc.tolist()
-    row_chunks: list[int] = rows.row_chunks.tolist()
+    stores, chunk_starts, row_chunks = _ints(rows.chunk_state), _ints(rows.chunk_start_loc), _ints(rows.row_chunks)
     out = torch.zeros_like(like)
     for row, state in enumerate(starts):
         for chunk in range(row_chunks[row], row_chunks[row + 1]):
@@ -103,3 +101,7 @@ def _run(step: TokenStep, like: Tensor, states: Tensor, rows: StateRows) -> Tens
             if stores[chunk]:
                 states[stores[chunk]] = state
     return out
+
+
+def _ints(tensor: Tensor) -> list[int]:
+    return [int(value) for value in tensor.cpu().numpy()]
