@@ -186,10 +186,10 @@ def _state_views(pages: Tensor, layer: StateLayerConfig) -> tuple[Tensor, ...]:
     views: list[Tensor] = []
     offset = 0
     for shape, dtype in zip(layer.shapes, layer.dtypes, strict=True):
-        if offset % dtype.itemsize or page_size % dtype.itemsize:
+        if page_size % dtype.itemsize:
             raise ValueError(
-                f"a state tensor of {dtype} would start at byte {offset} of pages of {page_size} bytes, which is no "
-                f"multiple of {dtype.itemsize}; put the widest element types first, and pad pages to their multiple"
+                f"a state tensor is {dtype}, but pages have {page_size} bytes, which is no multiple of "
+                f"{dtype.itemsize}; pad pages to a multiple of the widest element"
             )
         size = math.prod(shape) * dtype.itemsize
         part = pages[:, offset : offset + size].view(dtype)

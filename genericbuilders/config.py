@@ -87,7 +87,8 @@ class StateLayerConfig(LayerConfig):
         chunk_size: tokens that the layer's prefill takes at a time; 1 if its kernel has no chunks.
 
     Raises:
-        ValueError: no tensor, unequally many shapes and dtypes, a dimension or ``chunk_size`` below 1.
+        ValueError: no tensor, unequally many shapes and dtypes, a dimension or ``chunk_size`` below 1, or a tensor that
+            would not start at a multiple of its element's size.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -104,6 +105,14 @@ class StateLayerConfig(LayerConfig):
             raise ValueError(f"shapes are {self.shapes}; every dimension must be at least 1")
         if self.chunk_size < 1:
             raise ValueError(f"chunk_size is {self.chunk_size}; it must be at least 1 token")
+        offset = 0
+        for shape, dtype in zip(self.shapes, self.dtypes, strict=True):
+            if offset % dtype.itemsize:
+                raise ValueError(
+                    f"the state tensor of shape {shape} in {dtype} would start at byte {offset} of a state, no "
+                    f"multiple of {dtype.itemsize}; put the widest element types first"
+                )
+            offset += math.prod(shape) * dtype.itemsize
 
     @property
     def state_bytes(self) -> int:

@@ -140,5 +140,10 @@ def test_pages_too_small_or_misaligned_for_a_state_are_refused() -> None:
     impl = MAMBA2.layer("l0", LAYER).impl
     with pytest.raises(ValueError, match="has 156 bytes, but a page of the cache has 152"):
         impl.states(torch.zeros(3, 152, dtype=torch.int8))
-    with pytest.raises(ValueError, match="would start at byte 0 of pages of 158 bytes"):
+    with pytest.raises(ValueError, match="pages have 158 bytes, which is no multiple of 4"):
         impl.states(torch.zeros(3, 158, dtype=torch.int8))
+
+
+def test_tensors_that_would_lie_across_elements_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"tensor of shape \(2,\) in torch.float32 would start at byte 6 of a state"):
+        StateLayerConfig(((3,), (2,)), (torch.bfloat16, torch.float32))

@@ -116,8 +116,7 @@ class GroupManager(ABC):
                 f"{num_computed_tokens} computed tokens; allocate before computing"
             )
         for index in range(known, full):
-            if blocks[index] != NULL_BLOCK:
-                self.pool.cache_block(blocks[index], hashes[index])
+            self.pool.cache_block(blocks[index], hashes[index])
         self._num_cached[request_id] = full
 
     def free(self, request_id: str) -> None:

@@ -7,8 +7,21 @@ run them as subprocesses; none of them is a dependency, and what is not installe
 from __future__ import annotations
 
 from genericbuilders.checkers.catalogue import CHECKERS
-from genericbuilders.checkers.checker import Checker, Level, Request
+from genericbuilders.checkers.checker import Checker, Level, NotFoundError, OverrideError, Request
 from genericbuilders.checkers.diagnostic import Diagnostic, Severity
 from genericbuilders.checkers.run import Run, Status, check, check_all
 
-__all__ = ["CHECKERS", "Checker", "Diagnostic", "Level", "Request", "Run", "Severity", "Status", "check", "check_all"]
+__all__ = [
+    "CHECKERS",
+    "Checker",
+    "Diagnostic",
+    "Level",
+    "NotFoundError",
+    "OverrideError",
+    "Request",
+    "Run",
+    "Severity",
+    "Status",
+    "check",
+    "check_all",
+]

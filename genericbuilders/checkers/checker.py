@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from genericbuilders.checkers.diagnostic import Diagnostic
 
-__all__ = ["Checker", "Command", "Level", "NotFoundError", "Output", "OutputError", "Request"]
+__all__ = ["Checker", "Command", "Level", "NotFoundError", "Output", "OutputError", "OverrideError", "Request"]
 
 
 class OutputError(ValueError):
@@ -22,6 +22,10 @@ class OutputError(ValueError):
 
 class NotFoundError(LookupError):
     """A checker is not installed; the message says where it was looked for."""
+
+
+class OverrideError(NotFoundError):
+    """The environment variable that says which executable to use names none; the message says both."""
 
 
 @dataclass(frozen=True)
@@ -119,16 +123,20 @@ class Checker(ABC):
     Attributes:
         name: also the name of its executable.
         package: what ``pip install`` takes.
+        tested: the version whose output the tests hold, and the study's results are from.
         levels: weakest first.
         exit_codes: those with which it ends a run of which every result is there.
         weight: seconds of a small run, roughly: long ones are started first.
+        takes_patterns: whether it reads the names of files as patterns.
     """
 
     name: ClassVar[str]
     package: ClassVar[str]
+    tested: ClassVar[str]
     levels: ClassVar[tuple[Level, ...]]
     exit_codes: ClassVar[frozenset[int]] = frozenset({0, 1})
     weight: ClassVar[float] = 1.0
+    takes_patterns: ClassVar[bool] = False
 
     @abstractmethod
     def command(self, executable: Path, level: Level, request: Request, scratch: Path) -> Command:
@@ -159,6 +167,11 @@ class Checker(ABC):
         return lines[0].removeprefix(self.name).strip()
 
     @property
+    def install_command(self) -> str:
+        """What installs the version that is tested."""
+        return f"pip install {self.package}=={self.tested}"
+
+    @property
     def variable(self) -> str:
         """The environment variable that names the executable to use, before any other."""
         return f"GENERICBUILDERS_{self.name.upper()}"
@@ -168,12 +181,13 @@ class Checker(ABC):
 
         Raises:
             NotFoundError: it is in none of them.
+            OverrideError: `variable` is set, and names no program.
         """
         wanted = os.environ.get(self.variable)
         if wanted:
             found = shutil.which(wanted)
             if found is None:
-                raise NotFoundError(f"{self.variable} is {wanted!r}, which cannot be executed")
+                raise OverrideError(f"{self.variable} is {wanted!r}, and there is no such program")
             return Path(found).absolute()
         # Not resolved: in a virtual environment the interpreter is a link out of it.
         beside = str(Path(sys.executable).parent)

@@ -15,6 +15,8 @@ __all__ = ["Mypy"]
 
 SEVERITIES = {"error": Severity.ERROR, "warning": Severity.WARNING, "note": Severity.INFORMATION}
 BLOCKED = 2
+# Changed where entries written before would be wrong now.
+CACHE_FORMAT = b"absolute paths "
 
 
 class Mypy(Checker):
@@ -22,6 +24,7 @@ class Mypy(Checker):
 
     name: ClassVar[str] = "mypy"
     package: ClassVar[str] = "mypy"
+    tested: ClassVar[str] = "2.4.1"
     levels: ClassVar[tuple[Level, ...]] = (Level("default"), Level("strict", arguments=("--strict",)))
     weight: ClassVar[float] = 5.0
 
@@ -34,6 +37,7 @@ class Mypy(Checker):
             f"--config-file={empty}",
             f"--cache-dir={self._cache(level, request)}",
             "--output=json",
+            # Its cache keeps reports as they were written: a relative path would be wrong from another folder.
             f"--python-executable={request.python}",
             f"--python-version={request.python_version}",
             # Modules are named from the folders of MYPYPATH, so that two files may have the same name.
@@ -64,7 +68,7 @@ class Mypy(Checker):
 
     def _cache(self, level: Level, request: Request) -> str:
         # mypy keeps one entry a module name: for another interpreter's packages it would write all of them anew.
-        owner = hashlib.sha256(os.fsencode(request.python)).hexdigest()[:12]
+        owner = hashlib.sha256(CACHE_FORMAT + os.fsencode(request.python)).hexdigest()[:12]
         folder = request.cache() / f"{self.label(level)}-{owner}"
         try:
             folder.mkdir(parents=True, exist_ok=True)

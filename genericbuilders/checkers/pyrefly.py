@@ -20,6 +20,8 @@ class Pyrefly(Checker):
 
     name: ClassVar[str] = "pyrefly"
     package: ClassVar[str] = "pyrefly"
+    tested: ClassVar[str] = "1.5.0"
+    takes_patterns: ClassVar[bool] = True
     levels: ClassVar[tuple[Level, ...]] = tuple(
         Level(preset, arguments=("--preset", preset)) for preset in ("basic", "default", "strict")
     )

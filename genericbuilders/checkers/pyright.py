@@ -21,6 +21,7 @@ class Pyright(Checker):
 
     name: ClassVar[str] = "pyright"
     package: ClassVar[str] = "pyright"
+    tested: ClassVar[str] = "1.1.414"
     levels: ClassVar[tuple[Level, ...]] = tuple(
         Level(mode, settings=((MODE, mode),)) for mode in ("basic", "standard", "strict")
     )
@@ -54,6 +55,7 @@ class BasedPyright(Pyright):
 
     name: ClassVar[str] = "basedpyright"
     package: ClassVar[str] = "basedpyright"
+    tested: ClassVar[str] = "1.40.2"
     levels: ClassVar[tuple[Level, ...]] = (
         Level("recommended", settings=((MODE, "recommended"),), counts_warnings=True),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,13 +12,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 
-from genericbuilders.checkers.checker import Checker, Command, Level, NotFoundError, Output, OutputError, Request
+from genericbuilders.checkers.checker import (
+    Checker,
+    Command,
+    Level,
+    NotFoundError,
+    Output,
+    OutputError,
+    OverrideError,
+    Request,
+)
 from genericbuilders.checkers.diagnostic import Diagnostic, Severity
 from genericbuilders.checkers.process import Stopped, execute
 
 __all__ = ["Run", "Status", "check", "check_all"]
 
 VERSION_TIME_LIMIT = 30.0
+MAX_VERSION_LENGTH = 40
 STDERR_LINES = 8
 
 
@@ -130,8 +141,11 @@ def check_all(
 
 @dataclass(frozen=True)
 class _Found:
+    """``hanging``: what came of asking for the version, where that took too long."""
+
     executable: Path
     version: str | None
+    hanging: Stopped | None = None
 
 
 def _find(checker: Checker, request: Request, stop: Event) -> _Found | NotFoundError:
@@ -141,10 +155,18 @@ def _find(checker: Checker, request: Request, stop: Event) -> _Found | NotFoundE
         return error
     limit = min(request.time_limit, VERSION_TIME_LIMIT)
     done = execute(Command((str(executable), "--version")), request.root, limit, stop)
+    if isinstance(done, Stopped) and done.timed_out:
+        return _Found(executable, None, done)
     if isinstance(done, Stopped) or done.output.exit_code != 0:
         # Whatever is wrong here will be wrong again, and be reported, when files are to be checked.
         return _Found(executable, None)
-    return _Found(executable, checker.version_of(done.output.stdout))
+    return _Found(executable, _shown(checker.version_of(done.output.stdout)))
+
+
+def _shown(version: str) -> str | None:
+    """What of a version can be shown anywhere; ``None``: nothing."""
+    line = version.strip().partition("\n")[0]
+    return "".join(char for char in line if char.isprintable())[:MAX_VERSION_LENGTH].strip() or None
 
 
 def _run(
@@ -155,12 +177,19 @@ def _run(
     stop: Event,
     finished: Callable[[Run], None] | None,
 ) -> Run:
-    executable = found[checker].result()
+    program = found[checker].result()
     run = Run(checker.name, level.name, None, Status.MISSING, None, counts_warnings=level.counts_warnings)
-    if isinstance(executable, NotFoundError):
-        run = replace(run, reason=f"{executable}; to install it: pip install {checker.package}")
+    if isinstance(program, OverrideError):
+        run = replace(run, reason=str(program))
+    elif isinstance(program, NotFoundError):
+        run = replace(run, reason=f"{program}; to install it: {checker.install_command}")
+    elif program.hanging is not None:
+        # It would hang again, and cost its time limit again.
+        why = f"{program.hanging.reason}, when it was asked for its version"
+        reason = _with_stderr(why, program.hanging.stderr)
+        run = replace(run, status=Status.TIMED_OUT, reason=reason, seconds=program.hanging.seconds)
     else:
-        run = _checked(replace(run, version=executable.version), checker, level, request, executable.executable, stop)
+        run = _checked(replace(run, version=program.version), checker, level, request, program.executable, stop)
     if finished is not None and not stop.is_set():
         finished(run)
     return run
@@ -181,7 +210,8 @@ def _checked(run: Run, checker: Checker, level: Level, request: Request, executa
         if gave_up is None:
             _check_exit(checker, output, reported)
     except OutputError as error:
-        return replace(run, status=Status.CRASHED, reason=_with_stderr(f"{_ending(output)}; {error}", output.stderr))
+        why = f"{_ending(output)}; {error}{_patterns(checker, request)}"
+        return replace(run, status=Status.CRASHED, reason=_with_stderr(why, output.stderr))
     asked = _asked_for(reported, request)
     return replace(
         run,
@@ -212,6 +242,15 @@ def _asked_for(reported: Iterable[Diagnostic], request: Request) -> tuple[Diagno
             asked.append((known[0], replace(each, path=known[1])))
     asked.sort(key=lambda pair: (pair[0], pair[1].line, pair[1].column))
     return tuple(each for _, each in asked)
+
+
+def _patterns(checker: Checker, request: Request) -> str:
+    """The likely cause of a breakdown of one that reads names as patterns, where a name looks like one."""
+    odd = [str(file) for file in request.files if glob.escape(str(file)) != str(file)] if checker.takes_patterns else []
+    if not odd:
+        return ""
+    more = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+    return f"; it reads names as patterns, and may not find {odd[0]}{more}: rename it, or leave it out"
 
 
 def _ending(output: Output) -> str:

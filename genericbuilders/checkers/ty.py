@@ -21,6 +21,7 @@ class Ty(Checker):
 
     name: ClassVar[str] = "ty"
     package: ClassVar[str] = "ty"
+    tested: ClassVar[str] = "0.0.108"
     levels: ClassVar[tuple[Level, ...]] = (Level("default"), Level("all", arguments=("--error=all",)))
 
     def command(self, executable: Path, level: Level, request: Request, scratch: Path) -> Command:

@@ -27,6 +27,8 @@ class Zuban(Checker):
 
     name: ClassVar[str] = "zuban"
     package: ClassVar[str] = "zuban"
+    tested: ClassVar[str] = "0.11.1"
+    takes_patterns: ClassVar[bool] = True
     levels: ClassVar[tuple[Level, ...]] = (Level("strict", arguments=("--strict",)),)
 
     def command(self, executable: Path, level: Level, request: Request, scratch: Path) -> Command:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
 from genericbuilders.checkers import Checker, Level, Request, Run, Status, check_all
-from genericbuilders.cli.compare_choice import choose_levels, find_python, python_version
-from genericbuilders.cli.compare_files import collect, import_bases
+from genericbuilders.cli.compare_choice import check_overrides, choose_levels, find_python, python_version
+from genericbuilders.cli.compare_files import collect
+from genericbuilders.cli.compare_imports import import_places
 from genericbuilders.cli.compare_lines import compare_runs
 from genericbuilders.cli.compare_output import Surroundings, write_json, write_text
 from genericbuilders.cli.errors import ExitCode, UserError, discard, reported, tell
@@ -27,7 +29,7 @@ STOPPED = "stopped by Ctrl-C; nothing was compared"
 
 
 def compare(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Python files, and folders of them.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Python files, and folders of them.")],
     checker: Annotated[
         list[str] | None, typer.Option(help="Run only this checker; may be given more than once.")
     ] = None,
@@ -40,8 +42,10 @@ def compare(
         typer.Option(help="The interpreter whose packages are seen. Default: the active environment's, else this one."),
     ] = None,
     search_path: Annotated[
-        list[Path] | None,
-        typer.Option(help="A folder with modules, beside the current one; may be given more than once."),
+        list[str] | None,
+        typer.Option(
+            metavar="FOLDER", help="A folder with modules, beside the current one; may be given more than once."
+        ),
     ] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds that a checker may take at one level.")] = 60.0,
     jobs: Annotated[int, typer.Option(help="Checkers that run at a time.")] = 2,
@@ -54,29 +58,33 @@ def compare(
 
     Ends with 0 when all agree, with 1 when they differ or one did not come to its end, with 2 on bad input.
     """
-    out = sys.stdout
     with reported(), Interrupt(_last_words) as interrupt:
         try:
+            out = _output()
             if not (time_limit > 0 and math.isfinite(time_limit)):
                 raise UserError(f"--time-limit {time_limit:g}: it must be a number of seconds above 0")
             if jobs < 1:
                 raise UserError(f"--jobs {jobs}: at least one checker must run")
+            folder = _current_folder()
             pairs = choose_levels(checker or [], level or [])
-            found = collect(paths)
-            root = Path.cwd()
+            check_overrides(each for each, _ in pairs)
+            found = collect([_named(path) for path in paths])
             named = tuple(_folder(path) for path in search_path or [])
             interpreter = find_python(python)
+            places = import_places(found.files, folder, named)
             request = Request(
                 files=tuple(source.path for source in found.files),
-                root=root,
-                search_paths=(*named, *import_bases(found.files, root, named)),
+                root=places.root,
+                search_paths=(*named, *places.bases),
                 python=interpreter,
                 python_version=python_version(interpreter),
                 time_limit=time_limit,
             )
-            surroundings = Surroundings(request, found.left_out)
+            surroundings = Surroundings(request, found.left_out, folder)
             for path, why in found.left_out:
-                tell(f"{surroundings.name(path)}: {why}", "left out", "yellow")
+                tell(f"{surroundings.short(path)}: {why}", "left out", "yellow")
+            if places.root != folder:
+                tell(f"the current folder is inside a package: modules are named from {places.root}")
             runs = _run(pairs, request, jobs)
             comparison = compare_runs(runs, {source.path: source.lines for source in found.files})
             interrupt.check()
@@ -109,9 +117,7 @@ def _run(pairs: Sequence[tuple[Checker, Level]], request: Request, jobs: int) ->
         try:
             runs = check_all(pairs, request, jobs, _counted(len(pairs), progress))
         except OSError as error:
-            # Most likely, there are more files than a command line can hold.
-            mend = "name fewer files, or a folder that can be used"
-            raise UserError(f"checkers cannot be started on {files}: {error.strerror or error}; {mend}") from None
+            raise _unstartable(error, files, request.root) from None
     missing = dict.fromkeys(run.reason for run in runs if run.status is Status.MISSING)
     if all(run.status is Status.MISSING for run in runs):
         raise UserError("no checker is installed: " + "; ".join(reason or "" for reason in missing))
@@ -129,9 +135,40 @@ def _counted(total: int, progress: Callable[[str], None]) -> Callable[[Run], Non
     return update
 
 
-def _folder(path: Path) -> Path:
-    if not path.is_dir():
-        raise UserError(f"--search-path {path}: there is no such folder")
+def _unstartable(error: OSError, files: str, folder: Path) -> UserError:
+    why = error.strerror or str(error)
+    if error.errno == errno.E2BIG:
+        return UserError(f"checkers cannot be started on {files}: {why}; name fewer files, or smaller folders")
+    if error.filename is None:
+        return UserError(f"checkers cannot be started: {why}")
+    where = os.fsdecode(error.filename)
+    mend = "go to a folder that you may enter" if Path(where) == folder else "see that you may use it"
+    return UserError(f"checkers cannot be started: {where}: {why}; {mend}")
+
+
+def _output() -> TextIO:
+    # Python has none where the shell closed it.
+    if sys.stdout is None:
+        raise UserError("the standard output is closed; there is nowhere to write the result")
+    return sys.stdout
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise UserError(f"the current folder: {error.strerror or error}; go to one that is there") from None
+
+
+def _named(path: str) -> Path:
+    if not path:
+        raise UserError("'' is no path; the current folder is .")
+    return Path(path)
+
+
+def _folder(path: str) -> Path:
+    if not os.path.isdir(path):
+        raise UserError(f"--search-path {path or repr(path)}: there is no such folder")
     return Path(os.path.abspath(path))
 
 

@@ -6,13 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from genericbuilders.checkers import CHECKERS, Checker, Level
+from genericbuilders.checkers import CHECKERS, Checker, Level, NotFoundError, OverrideError
 from genericbuilders.cli.errors import UserError
 
-__all__ = ["choose_levels", "find_python", "python_version"]
+__all__ = ["check_overrides", "choose_levels", "find_python", "python_version"]
 
 VERSION_TIME_LIMIT = 20.0
 VERSION_SCRIPT = "import sys; print('%d.%d' % sys.version_info[:2])"
@@ -54,6 +54,21 @@ def choose_levels(
     return pairs
 
 
+def check_overrides(checkers: Iterable[Checker]) -> None:
+    """See that the environment variables which say what executable to use name programs.
+
+    Raises:
+        UserError: one does not.
+    """
+    for checker in checkers:
+        try:
+            _ = checker.locate()
+        except OverrideError as error:
+            raise UserError(f"{error}; name one, or unset it") from None
+        except NotFoundError:
+            continue
+
+
 def find_python(wanted: str | None) -> Path:
     """The interpreter whose packages are seen: the one wanted, else the active environment's, else this one.
 
@@ -66,8 +81,8 @@ def find_python(wanted: str | None) -> Path:
         return Path(os.path.abspath(found or sys.executable))
     found = shutil.which(os.path.expanduser(wanted))
     if found is None:
-        hint = f"; name {Path(wanted, 'bin', 'python')}" if Path(wanted).is_dir() else ""
-        raise UserError(f"--python {wanted}: there is no such program{hint}")
+        hint = f"; name {Path(wanted, 'bin', 'python')}" if wanted and os.path.isdir(wanted) else ""
+        raise UserError(f"--python {wanted or repr(wanted)}: there is no such program{hint}")
     return Path(os.path.abspath(found))
 
 

@@ -31,21 +31,26 @@ ENDINGS = {
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a comparison was made on: the request, and files that were left out, with the reasons."""
+    """What a comparison was made on: the request, files that were left out, with the reasons, the current folder."""
 
     request: Request
     left_out: tuple[tuple[Path, str], ...]
+    folder: Path
+
+    def short(self, path: Path) -> str:
+        """A path as a person in the current folder would write it."""
+        return _below(self.folder, path)
 
     def name(self, path: Path) -> str:
-        """A path as a person at the working directory would write it."""
-        return str(path.relative_to(self.request.root)) if self.request.root in path.parents else str(path)
+        """A path as the request's root has it."""
+        return _below(self.request.root, path)
 
 
 def install_command(run: Run) -> str | None:
     """What installs a run's checker, where it is missing."""
     if run.status is not Status.MISSING:
         return None
-    return next((f"pip install {checker.package}" for checker in CHECKERS if checker.name == run.checker), None)
+    return next((checker.install_command for checker in CHECKERS if checker.name == run.checker), None)
 
 
 def write_json(out: TextIO, comparison: Comparison, surroundings: Surroundings) -> None:
@@ -90,7 +95,9 @@ def write_text(out: TextIO, comparison: Comparison, surroundings: Surroundings, 
 
 def verdict(comparison: Comparison, num_files: int) -> str:
     """The comparison in a sentence."""
-    levels, lines, differing = len(comparison.counted), len(comparison.lines), len(comparison.differing)
+    levels, differing = len(comparison.counted), len(comparison.differing)
+    # What only runs said that do not count is no part of it, as it is none of the table.
+    lines = sum(bool(line.reporting) for line in comparison.lines)
     front = f"{_count(num_files, 'file')}, {_count(levels, 'level')}, {_count(lines, 'line')} with errors"
     if differing:
         return f"{front}: the levels differ on {differing}, and agree on {lines - differing}."
@@ -111,7 +118,7 @@ class _Console(Console):
 
 def _print_line(console: Console, line: Line, comparison: Comparison, surroundings: Surroundings) -> None:
     source = _printable(line.source.strip())
-    place = _printable(f"{surroundings.name(line.path)}:{line.number}")
+    place = _printable(f"{surroundings.short(line.path)}:{line.number}")
     console.print(Text.assemble((place, "bold"), "  ", (source, "cyan")))
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -213,6 +220,10 @@ def _printable(text: str) -> str:
     # pyright indents with no-break spaces.
     shown = text.replace("\t", "    ").replace("\N{NO-BREAK SPACE}", " ")
     return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in shown)
+
+
+def _below(folder: Path, path: Path) -> str:
+    return str(path.relative_to(folder)) if folder in path.parents else str(path)
 
 
 def _forgive(out: TextIO) -> None:

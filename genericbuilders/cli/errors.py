@@ -81,8 +81,10 @@ def memory_errors(what: str, mend: str) -> Generator[None, None, None]:
         raise _no_memory(what, mend, error) from None
 
 
-def discard(stream: TextIO) -> None:
-    """Let what is still written to ``stream`` vanish."""
+def discard(stream: TextIO | None) -> None:
+    """Let what is still written to ``stream`` vanish. A stream that was closed from the start is ``None``."""
+    if stream is None:
+        return
     with suppress(OSError, io.UnsupportedOperation):
         descriptor = os.open(os.devnull, os.O_WRONLY)
         os.dup2(descriptor, stream.fileno())

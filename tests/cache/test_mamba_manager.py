@@ -146,6 +146,7 @@ class StatesAgainstModel(RuleBasedStateMachine):
         self.coordinator = KVCacheCoordinator(managers, enable_prefix_caching=True)
         self.alignment = math.lcm(*(manager.block_size for manager in managers))
         self.running: dict[str, tuple[list[int], int]] = {}
+        self.served: list[list[int]] = []
         self.count = 0
 
     def run(self, name: str, tokens: list[int], computed: int, count: int) -> None:
@@ -158,6 +159,7 @@ class StatesAgainstModel(RuleBasedStateMachine):
                 end = min(computed + count, (column + 1) * size)
                 self.attention_content[row[column]] = (-1, tuple(tokens[:end]))
         self.running[name] = (tokens, computed + count)
+        self.served.append(tokens)
         self.coordinator.cache_blocks(name, tokens, computed + count)
 
     def longest_known(self, tokens: list[int]) -> int:
@@ -178,8 +180,15 @@ class StatesAgainstModel(RuleBasedStateMachine):
         held = {content for block, content in self.attention_content.items() if pool.block_hash(block) is not None}
         return all((-1, tuple(tokens[:end])) in held for end in range(size, length + 1, size))
 
-    @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=14), budget=st.integers(1, 14))
-    def start(self, tokens: list[int], budget: int) -> None:
+    @rule(
+        tokens=st.lists(st.integers(0, 1), min_size=1, max_size=14),
+        budget=st.integers(1, 14),
+        like=st.integers(0, 3),
+    )
+    def start(self, tokens: list[int], budget: int, like: int) -> None:
+        """Start a request, perhaps on the tokens of one that was there before."""
+        if like < len(self.served):
+            tokens = [*self.served[-1 - like], *tokens][:14]
         self.count += 1
         name = f"r{self.count}"
         expected = self.longest_known(tokens)
@@ -375,6 +384,22 @@ def test_align_keeps_the_last_two_states_and_gives_back_the_others() -> None:
         states.allocate("b", 1)
     assert states.blocks_of("a") == rows[-1]
     assert list(states.blocks_of("b")) == []
+
+
+def test_however_many_block_ends_a_piece_crosses_it_takes_one_state() -> None:
+    states = manager_of("align", 4, num_blocks=3)
+    assert states.num_new_blocks_needed("a", 14) == 1
+    states.allocate("a", 14)
+    assert states.blocks_of("a") == [0, 0, 0, 1]
+    assert states.num_new_blocks_needed("a", 30) == 1
+    states.allocate("a", 30)
+    assert states.blocks_of("a") == [0, 0, 0, 1, 0, 0, 0, 2]
+    states.allocate("a", 33)
+    assert states.blocks_of("a") == [0, 0, 0, 0, 0, 0, 0, 2, 1]
+    states.free("a")
+    assert states.pool.num_free_blocks == 2
+    every = manager_of("all", 4)
+    assert every.num_new_blocks_needed("a", 14) == 4
 
 
 def test_a_state_that_another_request_holds_too_is_not_counted_as_given_back() -> None:

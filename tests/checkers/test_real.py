@@ -132,6 +132,17 @@ def test_pyrights_settings_name_no_file(tmp_path: Path) -> None:
     assert command.arguments[-1] == "/p/a.py"
 
 
+def test_what_mypy_remembers_is_right_from_another_folder(tmp_path: Path) -> None:
+    file = tmp_path / "scripts" / "a.py"
+    file.parent.mkdir()
+    file.write_text("x: int = ''\n", encoding="utf-8")
+    checker = next(each for each in CHECKERS if each.name == "mypy")
+    for root in (tmp_path, file.parent):
+        request = Request((file,), root, search_paths=(file.parent,), cache_dir=tmp_path / "cache")
+        (run,) = check_all([strictest(checker)], request)
+        assert (run.status, run.error_lines, run.dropped) == (Status.OK, frozenset({(file, 1)}), 0), root
+
+
 def test_mypys_cache_is_where_it_was_asked_for(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("", encoding="utf-8")
     checker = next(each for each in CHECKERS if each.name == "mypy")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import fake_checkers as fake
@@ -11,6 +12,7 @@ import psutil
 import pytest
 
 from genericbuilders.checkers import CHECKERS, Checker, Request, Run, Severity, Status, check, check_all, process
+from genericbuilders.checkers.ty import Ty
 
 Install = Callable[..., Path]
 
@@ -84,9 +86,14 @@ def test_missing(monkeypatch: pytest.MonkeyPatch, request_: Request) -> None:
     fake.only(monkeypatch)
     found = run(request_, "ty")
     assert (found.status, found.version) == (Status.MISSING, None)
-    assert found.reason == (
-        "GENERICBUILDERS_TY is '/nowhere/at/all', which cannot be executed; to install it: pip install ty"
-    )
+    assert found.reason == f"ty is nowhere; to install it: pip install ty=={Ty.tested}"
+
+
+def test_a_variable_that_names_no_program(monkeypatch: pytest.MonkeyPatch, request_: Request) -> None:
+    monkeypatch.setenv("GENERICBUILDERS_TY", "/typo")
+    found = run(request_, "ty")
+    assert found.status is Status.MISSING
+    assert found.reason == "GENERICBUILDERS_TY is '/typo', and there is no such program"
 
 
 def test_missing_everywhere(monkeypatch: pytest.MonkeyPatch, request_: Request, tmp_path: Path) -> None:
@@ -95,7 +102,7 @@ def test_missing_everywhere(monkeypatch: pytest.MonkeyPatch, request_: Request, 
     monkeypatch.delenv("GENERICBUILDERS_TY", raising=False)
     found = run(request_, "ty")
     assert found.status is Status.MISSING
-    assert found.reason == f"ty is neither in {tmp_path} nor on PATH; to install it: pip install ty"
+    assert found.reason == f"ty is neither in {tmp_path} nor on PATH; to install it: pip install ty=={Ty.tested}"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +149,46 @@ def test_a_hanging_one_is_ended_with_all_that_it_started(
     assert time.monotonic() - begun < 10
     pid = int((tmp_path / "pid").read_text(encoding="utf-8"))
     wait_for_the_end_of(pid)
+
+
+def test_one_that_hangs_when_asked_for_its_version_costs_its_time_limit_once(
+    install: Install, request_: Request, tmp_path: Path
+) -> None:
+    script = install("mypy", "exit 0")
+    script.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/asked\necho what >&2\n{fake.HANGS}\n", encoding="utf-8")
+    quick = Request(request_.files, request_.root, cache_dir=tmp_path, time_limit=1)
+    runs = check_all([(named("mypy"), level) for level in named("mypy").levels], quick, jobs=1)
+    assert [each.status for each in runs] == [Status.TIMED_OUT] * 2
+    assert {each.reason for each in runs} == {"not done after 1 s, when it was asked for its version\nwhat"}
+    assert (tmp_path / "asked").read_text(encoding="utf-8") == "--version\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "version"),
+    [
+        ("\\033[2J1.2\\a x", "[2J1.2 x"),
+        ("9" * 99, "9" * 40),
+        ("1.2\\rmypy\\n3", "1.2"),
+        ("\\001\\002", None),
+        ("", None),
+    ],
+)
+def test_a_version_that_is_none(install: Install, request_: Request, told: str, version: str | None) -> None:
+    script = install("mypy", "exit 0")
+    script.write_text(f"#!/bin/sh\nif [ $1 = --version ]; then printf 'mypy {told}'; fi\nexit 0\n", encoding="utf-8")
+    found = run(request_)
+    assert (found.status, found.version) == (Status.OK, version)
+
+
+@pytest.mark.parametrize("name", ["pyrefly", "zuban"])
+def test_a_breakdown_over_a_name_that_looks_like_a_pattern(install: Install, request_: Request, name: str) -> None:
+    install(name, "echo No Python files found >&2; exit 101")
+    odd = tuple(request_.root / each for each in ("[x].py", "q?.py"))
+    for path in odd:
+        path.touch()
+    told = run(replace(request_, files=(*request_.files, *odd)), name).reason or ""
+    assert f"it reads names as patterns, and may not find {odd[0]} (and 1 more): rename it, or leave it out" in told
+    assert "patterns" not in (run(request_, name).reason or "")
 
 
 def test_one_that_writes_without_end(monkeypatch: pytest.MonkeyPatch, install: Install, request_: Request) -> None:

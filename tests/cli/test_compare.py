@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fake_checkers as fake
 import pytest
 from typer.testing import Result
+
+from genericbuilders.checkers.ty import Ty
 
 Invoke = Callable[..., Result]
 TY_WARNING = (
@@ -62,7 +66,7 @@ def test_they_differ(project: Path, invoke: Invoke, say: Callable[..., None]) ->
     ]
     assert any(line.startswith("zuban 9.9 strict ok 2 1 ") for line in lines)
     assert lines[-1] == "2 files, 3 levels, 3 lines with errors: the levels differ on 2, and agree on 1."
-    assert "pip install pyright" in done.stdout
+    assert "pyright is nowhere; to install it: pip install pyright==" in done.stdout
 
 
 def test_json(project: Path, invoke: Invoke, say: Callable[..., None]) -> None:
@@ -77,8 +81,8 @@ def test_json(project: Path, invoke: Invoke, say: Callable[..., None]) -> None:
     assert [(run["label"], run["status"], run["install"]) for run in whole["runs"]] == [
         ("mypy-default", "ok", None),
         ("mypy-strict", "ok", None),
-        ("ty-default", "missing", "pip install ty"),
-        ("ty-all", "missing", "pip install ty"),
+        ("ty-default", "missing", f"pip install ty=={Ty.tested}"),
+        ("ty-all", "missing", f"pip install ty=={Ty.tested}"),
         ("zuban-strict", "ok", None),
     ]
     assert set(whole["runs"][0]) == {
@@ -150,7 +154,8 @@ def test_one_that_gives_up_does_not_count(
         done.stdout
     )
     assert "a.py:5  line5 = 1" in done.stdout
-    assert "2 lines with errors: no difference, but" in done.stdout
+    # What did not count is not counted.
+    assert "1 file, 1 level, 1 line with errors: no difference, but" in done.stdout
 
 
 def test_one_level_alone(project: Path, invoke: Invoke, say: Callable[..., None]) -> None:
@@ -192,7 +197,11 @@ def test_a_terminal_is_sent_nothing_that_a_file_says_to_it(
         (["a.py", "--time-limit", "0"], "--time-limit 0: it must be a number of seconds above 0"),
         (["a.py", "--time-limit", "inf"], "--time-limit inf: it must be"),
         (["a.py", "--jobs", "0"], "--jobs 0: at least one checker must run"),
-        (["a.py"], "no checker is installed: GENERICBUILDERS_MYPY is '/nowhere/at/all'"),
+        (["a.py"], "no checker is installed: mypy is nowhere; to install it: pip install mypy=="),
+        ([""], "'' is no path; the current folder is ."),
+        (["a.py", ""], "'' is no path"),
+        (["a.py", "--search-path", ""], "--search-path '': there is no such folder"),
+        (["a.py", "--python", ""], "--python '': there is no such program"),
     ],
 )
 def test_bad_input(project: Path, invoke: Invoke, arguments: list[str], message: str) -> None:
@@ -218,3 +227,74 @@ def test_what_is_left_out_of_a_folder_is_told(project: Path, invoke: Invoke, say
     assert whole["files"] == ["a.py", "b.pyi"]
     assert [each["path"] for each in whole["left_out"]] == ["b.py", "broken.py", "latin.py"]
     assert "left out: latin.py: byte 0xe9 at position 2" in done.stderr
+
+
+def test_a_variable_that_names_no_program(
+    project: Path, invoke: Invoke, say: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say([], [])
+    monkeypatch.setenv("GENERICBUILDERS_TY", "/typo")
+    done = invoke("compare", "a.py")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "error: GENERICBUILDERS_TY is '/typo', and there is no such program; name one, or unset it" in done.stderr
+    # Who is not asked does not matter.
+    assert invoke("compare", "a.py", "--checker", "mypy").exit_code == 0
+
+
+def test_a_current_folder_that_is_gone(project: Path, invoke: Invoke, say: Callable[..., None]) -> None:
+    say([], [])
+    gone = project / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    done = invoke("compare", project / "a.py")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "error: the current folder: No such file or directory; go to one that is there" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.E2BIG, "too long", "/bin/python"), "on 1 file: too long; name fewer files, or smaller folders"),
+        (OSError(errno.EACCES, "no", "/bin/python"), "cannot be started: /bin/python: no; see that you may use it"),
+        (OSError(errno.EACCES, "no", "."), "no; go to a folder that you may enter"),
+        (OSError(errno.ENOSPC, "full"), "checkers cannot be started: full"),
+    ],
+)
+def test_checkers_that_cannot_be_started(
+    project: Path,
+    invoke: Invoke,
+    say: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    error: OSError,
+    message: str,
+) -> None:
+    say([], [])
+    if error.filename == ".":
+        error.filename = str(project)
+
+    def fail(*_arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("genericbuilders.cli.compare.check_all", fail)
+    done = invoke("compare", "a.py")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_from_inside_a_package(project: Path, invoke: Invoke, say: Callable[..., None]) -> None:
+    (project / "pkg").mkdir()
+    (project / "pkg" / "__init__.py").touch()
+    (project / "pkg" / "a.py").write_text("from . import b\n", encoding="utf-8")
+    os.chdir(project / "pkg")
+    # The stand-ins, like the real ones, name files from the folder that they run in.
+    say([("pkg/a.py", 1)], [])
+    done = invoke("compare", ".")
+    assert done.exit_code == 1
+    assert "a.py:1  from . import b" in done.stdout
+    assert "pkg/a.py" not in done.stdout
+    assert f"modules are named from {project}" in done.stderr
+    whole = json.loads(invoke("compare", ".", "--json").stdout)
+    assert (whole["root"], whole["search_paths"]) == (str(project), [])
+    assert whole["files"] == ["pkg/__init__.py", "pkg/a.py"]
+    assert whole["lines"][0]["path"] == "pkg/a.py"

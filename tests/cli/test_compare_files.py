@@ -1,12 +1,16 @@
-"""Which files are compared on, and from where their modules are named."""
+"""Which files are compared on, and what is left out."""
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from genericbuilders.cli.compare_files import collect, import_bases
+from genericbuilders.cli.compare_files import collect
+from genericbuilders.cli.errors import UserError
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -43,34 +47,41 @@ def test_lines_end_only_where_checkers_end_them(tmp_path: Path) -> None:
     assert source.lines == ["a", "b\fb\u2028b", "c", ""]
 
 
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """A folder of somebody who may not do everything, as root may."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        root = os.geteuid() == 0
+        if root:
+            os.chown(folder, 65534, 65534)
+            os.seteuid(65534)
+        try:
+            yield folder
+        finally:
+            if root:
+                os.seteuid(0)
+            for path in folder.iterdir():
+                path.chmod(0o700)
+
+
 @pytest.mark.parametrize(
-    ("files", "paths", "search_paths", "bases"),
-    [
-        # Named from the current folder.
-        ({"p/__init__.py": "", "p/a.py": "import p.b, os\nfrom . import b", "p/b.py": ""}, ["p"], [], []),
-        # A script that imports its neighbour.
-        ({"scripts/a.py": "import near", "scripts/near.py": ""}, ["scripts/a.py"], [], ["scripts"]),
-        # A test that imports from the whole.
-        ({"tests/a.py": "from tests.near import x", "tests/near.py": ""}, ["tests"], [], []),
-        # A package below src, used from elsewhere.
-        ({"src/p/__init__.py": "", "tests/a.py": "import p"}, ["tests"], [], ["src"]),
-        # A namespace package below the folder that was named.
-        ({"lib/n/p/__init__.py": "", "lib/n/p/a.py": "import n.p"}, ["lib"], [], ["lib"]),
-        # Told already.
-        ({"lib/n/p/__init__.py": "", "lib/n/p/a.py": "import n.p"}, ["lib"], ["lib"], []),
-        # Outside of the current folder.
-        ({"../x/p/__init__.py": "", "../x/p/a.py": "from . import b"}, ["../x/p"], [], ["../x"]),
-        ({"../x/same.py": "", "../y/same.py": ""}, ["../x", "../y"], [], [".."]),
-        # Nothing can be known about it.
-        ({"d/a.py": "def (", "d/b.py": "x = '\0'"}, ["d"], [], []),
-    ],
+    ("mode", "lost"), [(0o000, "closed"), (0o400, "closed/b.py"), (0o100, "closed")], ids=["none", "list", "enter"]
 )
-def test_bases(
-    tmp_path: Path, files: dict[str, str], paths: list[str], search_paths: list[str], bases: list[str]
-) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    write(root, files)
-    found = collect([root / path for path in paths]).files
-    told = [root / path for path in search_paths]
-    assert [base.resolve() for base in import_bases(found, root, told)] == [(root / base).resolve() for base in bases]
+def test_a_folder_that_may_not_be_read(unprivileged: Path, mode: int, lost: str) -> None:
+    write(unprivileged, {"a.py": "", "closed/b.py": ""})
+    closed = unprivileged / "closed"
+    closed.chmod(mode)
+    found = collect([unprivileged])
+    assert [source.path.name for source in found.files] == ["a.py"]
+    assert found.left_out == ((unprivileged / lost, "Permission denied"),)
+    with pytest.raises(UserError, match=r"closed: .*Permission denied"):
+        _ = collect([closed])
+
+
+def test_what_is_in_a_folder_that_may_not_be_entered(unprivileged: Path) -> None:
+    write(unprivileged, {"closed/b.py": "", "closed/sub/c.py": ""})
+    (unprivileged / "closed").chmod(0)
+    for name in ("b.py", "sub"):
+        with pytest.raises(UserError, match=f"{name}: Permission denied"):
+            _ = collect([unprivileged / "closed" / name])

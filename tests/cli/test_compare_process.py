@@ -39,13 +39,52 @@ def test_the_checkers_that_are_installed(file: Path, start: Start) -> None:
     assert {"mypy-default", "pyright-standard"} <= set(lines[5]["silent"])
 
 
+def test_inside_a_package_they_say_what_they_say_outside(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "project" / "pkg"
+    (package / "sub").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "b.py").write_text("def g() -> int:\n    return 1\n", encoding="utf-8")
+    (package / "a.py").write_text("from .b import g\nx: str = g()\n", encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    levels = [f"--level={name}" for name in ("mypy-strict", "pyrefly-default", "ty-default", "zuban-strict")]
+    for folder, named in ((package.parent, "pkg"), (package, "."), (package / "sub", ".."), (package, "a.py")):
+        monkeypatch.chdir(folder)
+        stdout, stderr = start("compare", named, "--json", *levels).communicate(timeout=120)
+        whole = json.loads(stdout)
+        assert whole["agree"], (folder, stdout, stderr)
+        assert [(line["path"], line["line"]) for line in whole["lines"]] == [("pkg/a.py", 2)]
+        assert {"mypy-strict", "ty-default"} <= set(whole["lines"][0]["reporting"])
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"], ids=["stdin", "stdout", "stderr"])
+def test_a_stream_that_is_closed_from_the_start(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str], closed: str
+) -> None:
+    fake.install(monkeypatch, tmp_path, "mypy", "exit 0")
+    environment.update(fake.variables())
+    command = f'exec "$0" -m genericbuilders.cli compare "$1" --level mypy-strict {closed}'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable, str(file)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "Traceback" not in done.stderr
+    if closed == ">&-":
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1] == (
+            "error: the standard output is closed; there is nowhere to write the result"
+        )
+    else:
+        assert done.returncode == 0, done.stderr
+        assert "nothing to be compared with" in done.stdout
+
+
 def test_ctrl_c(
     file: Path, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    fake.only(monkeypatch, "mypy")
     fake.install(monkeypatch, tmp_path, "mypy", f"touch {tmp_path}/started; {fake.HANGS}")
     environment.update(fake.variables())
-    process = start("compare", file)
+    process = start("compare", file, "--checker", "mypy")
     deadline = time.monotonic() + 30
     while not (tmp_path / "started").exists():
         assert time.monotonic() < deadline
@@ -62,10 +101,9 @@ def test_ctrl_c(
 def test_a_reader_that_has_seen_enough(
     file: Path, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    fake.only(monkeypatch, "mypy")
     fake.install(monkeypatch, tmp_path, "mypy", "sleep 0.3")
     environment.update(fake.variables())
-    process = start("compare", file)
+    process = start("compare", file, "--checker", "mypy")
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.close()

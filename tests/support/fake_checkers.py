@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from genericbuilders.checkers import CHECKERS
+from genericbuilders.checkers import CHECKERS, Checker, NotFoundError
 
 __all__ = ["HANGS", "install", "mypy_report", "mypy_says", "only", "variables"]
 
@@ -27,10 +27,18 @@ def install(patch: pytest.MonkeyPatch, folder: Path, name: str, body: str, versi
 
 
 def only(patch: pytest.MonkeyPatch, *names: str) -> None:
-    """Have every checker missing that is not among ``names``."""
+    """Have every checker missing, in this process, that is not among ``names`` and is not installed afterwards."""
+    locate = Checker.locate
+
+    def look(checker: Checker) -> Path:
+        if checker.name in names or checker.variable in os.environ:
+            return locate(checker)
+        raise NotFoundError(f"{checker.name} is nowhere")
+
+    patch.setattr(Checker, "locate", look)
     for checker in CHECKERS:
         if checker.name not in names:
-            patch.setenv(checker.variable, "/nowhere/at/all")
+            patch.delenv(checker.variable, raising=False)
 
 
 def variables() -> dict[str, str]:

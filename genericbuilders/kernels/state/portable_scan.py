@@ -119,7 +119,7 @@ def _scan(
 ) -> Tensor:
     if ssm_state.is_cpu:
         check_indices(rows, len(ssm_state))
-    if not rows.num_tokens or not value.numel():
+    if not (rows.num_tokens and rows.num_rows and len(rows.chunk_state) and value.numel()):
         return torch.zeros_like(value, memory_format=torch.contiguous_format)
     # Tokens behind a piece's end all give their output to one place more, which is dropped.
     out = torch.zeros(len(value) + 1, *value.shape[1:], dtype=value.dtype, device=value.device)
@@ -207,10 +207,8 @@ def _solve(inputs: _Inputs, beta: Tensor) -> tuple[Tensor, Tensor]:
     keys = inputs.key.mT.repeat_interleave(heads, 1) * inputs.decay.unsqueeze(2)
     sides = torch.cat((inputs.value, keys), 2).mul_(betas)
     # Only what is above the diagonal is read, and the diagonal taken to be 1.
-    solved = torch.empty_like(sides)
-    torch.linalg.solve_triangular(  # pyright: ignore[reportUnknownMemberType] - torch has no types for it
-        system, sides, upper=True, left=False, unitriangular=True, out=solved
-    )
+    # torch.linalg's name for it has no type.
+    solved: Tensor = torch.ops.aten.linalg_solve_triangular(system, sides, upper=True, left=False, unitriangular=True)
     return solved[:, :, : inputs.value.shape[2]], solved[:, :, inputs.value.shape[2] :]
 
 

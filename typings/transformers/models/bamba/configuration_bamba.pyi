@@ -31,10 +31,12 @@ class BambaConfig(PreTrainedConfig):
         hidden_act: str = "silu",
         mamba_chunk_size: int = 256,
         mamba_d_conv: int = 4,
+        mamba_d_head: int | str = "auto",
         mamba_d_state: int = 256,
         mamba_n_groups: int = 1,
         mamba_n_heads: int = 128,
         mamba_proj_bias: bool = False,
         rope_parameters: RopeParameters | None = None,
+        tie_word_embeddings: bool = ...,
         time_step_limit: tuple[float, float] | None = ...,
     ) -> None: ...
