@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
+from typing import Final
 
 from typecheck import toml
 
@@ -27,6 +28,7 @@ __all__ = [
     "read_corpus",
 ]
 
+TABLE: Final = "family.toml"
 _MARK = re.compile(r"# E(\??)$")
 _OUTCOME = re.compile(r"^At run time:(.*)", re.MULTILINE | re.DOTALL)
 
@@ -189,6 +191,8 @@ def read_corpus(folder: Path) -> Corpus:
     """
     folder = folder.absolute()
     problems: list[str] = []
+    for each in ("cases", "variants"):
+        _refuse_strays(folder / each, "only folders of families may be here", (), problems, nested=True)
     families = tuple(_family(path, problems) for path in _folders(folder / "cases"))
     variants = tuple(_variants(folder / "variants", problems))
     shared = sorted((folder / "designs" / "shared").glob("*.py"))
@@ -202,16 +206,17 @@ def read_corpus(folder: Path) -> Corpus:
 
 
 def _family(folder: Path, problems: list[str]) -> Family:
-    where = folder / "family.toml"
+    where = folder / TABLE
     about = _told(where, problems)
     places = _folders(folder)
     _refuse_unknown(where, about, "cases", places, problems)
+    _refuse_strays(folder, f"only {TABLE} and folders of cases may be here", (TABLE,), problems, nested=True)
     faults = tuple(_fault(place, about, problems) for place in places)
     return Family(folder.name, _text(about, "title", where, problems), faults)
 
 
 def _fault(folder: Path, about: toml.Table, problems: list[str]) -> Fault:
-    where = folder.parent / "family.toml"
+    where = folder.parent / TABLE
     told: toml.Table = {}
     absent: dict[Design, str] = {}
     with _Noting(problems, where):
@@ -220,6 +225,7 @@ def _fault(folder: Path, about: toml.Table, problems: list[str]) -> Fault:
         absent = {Design(name): toml.text(absences, name) for name in absences}
     if not told:
         problems.append(f"{where}: cases.{folder.name} is missing")
+    _refuse_keys(where, told, ("expressible", "reason", "absent"), f"cases.{folder.name}.", problems)
     expressible = told.get("expressible")
     if not isinstance(expressible, bool):
         problems.append(f"{where}: cases.{folder.name}.expressible must be true or false")
@@ -238,12 +244,13 @@ def _files(folder: Path, absent: Container[Design], problems: list[str]) -> Iter
             problems.append(f"{path}: is there although `absent` has it" if design in absent else f"{path}: missing")
         elif path.is_file():
             yield design, path
-    known = {f"{design}.py" for design in Design}
-    problems += [f"{path}: no design of that name" for path in sorted(folder.glob("*.py")) if path.name not in known]
+    _refuse_strays(folder, "no design of that name", [f"{design}.py" for design in Design], problems, nested=False)
 
 
 def _case(path: Path, problems: list[str]) -> Case:
-    source = path.read_text(encoding="utf-8")
+    source = _source(path, problems)
+    if source is None:
+        return Case(path, "", Shows(""), 1, frozenset())
     mistake, told = _docstring(path, source, problems)
     outcome = _outcome(told)
     if outcome is None:
@@ -253,7 +260,7 @@ def _case(path: Path, problems: list[str]) -> Case:
         outcome = Shows("")
     marks: set[int] = set()
     lines: list[int] = []
-    for number, line in enumerate(source.splitlines(), 1):
+    for number, line in enumerate(source.split("\n"), 1):
         found = _MARK.search(line)
         if found:
             marks.add(number)
@@ -279,15 +286,18 @@ def _outcome(told: str | None) -> Outcome | None:
 
 def _variants(folder: Path, problems: list[str]) -> Iterator[Variant]:
     for family in _folders(folder):
-        told = _told(family / "family.toml", problems)
+        told = _told(family / TABLE, problems)
         places = _folders(family)
-        _refuse_unknown(family / "family.toml", told, "variants", places, problems)
+        _refuse_unknown(family / TABLE, told, "variants", places, problems)
+        _refuse_strays(family, f"only {TABLE} and folders of variants may be here", (TABLE,), problems, nested=True)
         for place in places:
-            absent = _by_design(family / "family.toml", told, place.name, "absent", problems)
-            unchanged = _by_design(family / "family.toml", told, place.name, "unchanged", problems)
+            absent = _by_design(family / TABLE, told, place.name, "absent", problems)
+            unchanged = _by_design(family / TABLE, told, place.name, "unchanged", problems)
             for design, path in _files(place, absent, problems):
-                source = path.read_text(encoding="utf-8")
-                if any(_MARK.search(line) for line in source.splitlines()):
+                source = _source(path, problems)
+                if source is None:
+                    continue
+                if any(_MARK.search(line) for line in source.split("\n")):
                     problems.append(f"{path}: a variant is right and has no marks")
                 about = _docstring(path, source, problems)[0]
                 yield Variant(family.name, place.name, design, path, about, unchanged.get(design, ""))
@@ -303,8 +313,38 @@ def _by_design(where: Path, told: toml.Table, name: str, key: str, problems: lis
 
 def _refuse_unknown(where: Path, told: toml.Table, key: str, places: Sequence[Path], problems: list[str]) -> None:
     names = {path.name for path in places}
+    _refuse_keys(where, told, ("title", key), "", problems)
     with _Noting(problems, where):
         problems += [f"{where}: there is no folder for {key}.{n}" for n in toml.table(told, key) if n not in names]
+
+
+def _refuse_keys(where: Path, told: toml.Table, known: Sequence[str], front: str, problems: list[str]) -> None:
+    problems += [f"{where}: {front}{key} is no key; there are {', '.join(known)}" for key in told if key not in known]
+
+
+def _refuse_strays(folder: Path, rule: str, files: Container[str], problems: list[str], *, nested: bool) -> None:
+    """What is not read would be no part of the corpus without a word. ``nested``: folders may be there."""
+    for path in sorted(folder.glob("*")):
+        hidden = path.name.startswith(".") or path.name == "__pycache__"
+        if not (hidden or path.name in files or (nested and path.is_dir())):
+            problems.append(f"{path}: {rule}")
+
+
+def _source(path: Path, problems: list[str]) -> str | None:
+    """The text of a file; ``None``, and a problem, where it is no Python."""
+    try:
+        source = path.read_text(encoding="utf-8")
+        ast.parse(source, str(path))
+    except SyntaxError as error:
+        problems.append(f"{path}:{error.lineno}: {error.msg}")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        problems.append(f"{path}:{line}: byte 0x{error.object[error.start]:02x} is not UTF-8")
+    except (OSError, ValueError) as error:
+        problems.append(f"{path}: {error}")
+    else:
+        return source
+    return None
 
 
 def _docstring(path: Path, source: str, problems: list[str]) -> tuple[str, str | None]:

@@ -38,6 +38,7 @@ class Mypy(Checker):
             f"--cache-dir={self._cache(level, request)}",
             "--output=json",
             # Its cache keeps reports as they were written: a relative path would be wrong from another folder.
+            "--show-absolute-path",
             f"--python-executable={request.python}",
             f"--python-version={request.python_version}",
             # Modules are named from the folders of MYPYPATH, so that two files may have the same name.

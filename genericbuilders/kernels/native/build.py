@@ -97,7 +97,7 @@ def _key(compiler: str, sources: dict[str, bytes], runtime: Path | None) -> str:
     """A name that changes with everything the result depends on."""
     digest = hashlib.sha256()
     version = subprocess.run([compiler, "--version"], capture_output=True, timeout=TIMEOUT_SECONDS, check=False).stdout
-    for part in (compiler.encode(), version, _cpu(), str(FLAGS).encode(), str(runtime).encode()):
+    for part in (compiler.encode(), version, _cpu(), str((FLAGS, SOURCES)).encode(), str(runtime).encode()):
         digest.update(part + b"\0")
     for name in sorted(sources):
         digest.update(name.encode() + b"\0" + sources[name] + b"\0")

@@ -58,9 +58,9 @@ def decay_scan(
     heads = value.shape[1] // key.shape[1]
 
     def step(state: Tensor, token: int) -> tuple[Tensor, Tensor]:
-        keys, queries = (each[token].repeat_interleave(heads, 0).to(state.dtype) for each in (key, query))
+        keys, queries = (each[token].repeat_interleave(heads, 0) for each in (key, query))
         state = torch.exp(log_decay[token])[:, None, None] * state + value[token][:, :, None] * keys[:, None]
-        return state, (state @ queries[:, :, None])[:, :, 0]
+        return state, (state @ queries[:, :, None].to(state.dtype))[:, :, 0]
 
     return _run(step, value, ssm_state, rows)
 
@@ -89,7 +89,6 @@ def delta_scan(
 
 def _run(step: TokenStep, like: Tensor, states: Tensor, rows: StateRows) -> Tensor:
     """Every row from its initial state through its tokens; ``like`` gives the outputs' shape and dtype."""
-    # All reads come before all writes, since one row may store where another has read.
     first = _ints(rows.initial_state)
     starts = [states[block].clone() if block else torch.zeros_like(states[0]) for block in first]
     stores, chunk_starts, row_chunks = _ints(rows.chunk_state), _ints(rows.chunk_start_loc), _ints(rows.row_chunks)

@@ -10,7 +10,7 @@ from torch import Tensor
 from genericbuilders.kernels.state.rows import StateRows
 from genericbuilders.kernels.validation import check_rows
 
-__all__ = ["MAX_WIDTH", "check_conv", "check_indices", "check_selective"]
+__all__ = ["MAX_WIDTH", "check_conv", "check_indices", "check_row_tensors", "check_selective"]
 
 MAX_WIDTH = 8
 _Indices = npt.NDArray[np.int32]
@@ -40,7 +40,7 @@ def check_conv(x: Tensor, weight: Tensor, bias: Tensor | None, conv_state: Tenso
             f"{weight.shape[1] - 1}, {x.shape[1]}): was the cache made for another layer?"
         )
     _check_floats(x=x, weight=weight, bias=bias, conv_state=conv_state)
-    _check_row_tensors("conv_state", conv_state, "x", x, rows)
+    check_row_tensors("conv_state", conv_state, "x", x, rows)
 
 
 def check_selective(
@@ -74,7 +74,7 @@ def check_selective(
             f"{a.shape[1]}): was the cache made for another layer?"
         )
     _check_floats(x=x, dt=dt, a=a, b=b, c=c, d=d, ssm_state=ssm_state)
-    _check_row_tensors("ssm_state", ssm_state, "x", x, rows)
+    check_row_tensors("ssm_state", ssm_state, "x", x, rows)
 
 
 def check_indices(rows: StateRows, num_blocks: int) -> None:
@@ -128,7 +128,13 @@ def _check_floats(**tensors: Tensor | None) -> None:
             raise TypeError(f"{name} is {tensor.dtype}; it must be of floating point")
 
 
-def _check_row_tensors(states_name: str, states: Tensor, x_name: str, x: Tensor, rows: StateRows) -> None:
+def check_row_tensors(states_name: str, states: Tensor, x_name: str, x: Tensor, rows: StateRows) -> None:
+    """Check shapes, dtypes and devices of the index tensors, and that there are inputs for all tokens.
+
+    Raises:
+        ValueError: axes, strides or devices do not fit, or there are fewer inputs than tokens.
+        TypeError: an index is not int32.
+    """
     if x.device != states.device:
         raise ValueError(f"{x_name} is on {x.device} and {states_name} on {states.device}; they must be on one device")
     if rows.num_tokens > x.shape[0]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from genericbuilders.kernels.state.rows import StateRows
+from genericbuilders.kernels.state.validation import check_row_tensors
 
 __all__ = ["check_scan"]
 
@@ -63,26 +63,4 @@ def check_scan(
             raise ValueError(
                 f"{name} is on {tensor.device} and ssm_state on {ssm_state.device}; they must be on one device"
             )
-    _check_row_tensors(rows, num_tokens, ssm_state.device)
-
-
-def _check_row_tensors(rows: StateRows, num_tokens: int, device: torch.device) -> None:
-    if rows.num_tokens > num_tokens:
-        raise ValueError(f"rows has {rows.num_tokens} tokens and query {num_tokens}")
-    num_rows, num_chunks = len(rows.initial_state), len(rows.chunk_state)
-    for name, index, size in (
-        ("query_start_loc", rows.query_start_loc, num_rows + 1),
-        ("initial_state", rows.initial_state, num_rows),
-        ("row_chunks", rows.row_chunks, num_rows + 1),
-        ("chunk_start_loc", rows.chunk_start_loc, num_chunks + 1),
-        ("chunk_state", rows.chunk_state, num_chunks),
-    ):
-        if index.dtype != torch.int32:
-            raise TypeError(f"rows.{name} is {index.dtype}; it must be torch.int32")
-        if index.shape != (size,) or not index.is_contiguous():
-            raise ValueError(
-                f"rows.{name} is {tuple(index.shape)} with strides {index.stride()}; it must be ({size},), contiguous, "
-                f"for {num_rows} rows and {num_chunks} chunks"
-            )
-        if index.device != device:
-            raise ValueError(f"rows.{name} is on {index.device} and ssm_state on {device}")
+    check_row_tensors("ssm_state", ssm_state, "query", query, rows)
