@@ -291,23 +291,26 @@ def _variants(folder: Path, problems: list[str]) -> Iterator[Variant]:
         _refuse_unknown(family / TABLE, told, "variants", places, problems)
         _refuse_strays(family, f"only {TABLE} and folders of variants may be here", (TABLE,), problems, nested=True)
         for place in places:
-            absent = _by_design(family / TABLE, told, place.name, "absent", problems)
-            unchanged = _by_design(family / TABLE, told, place.name, "unchanged", problems)
-            for design, path in _files(place, absent, problems):
+            reasons = _reasons(family / TABLE, told, place.name, problems)
+            for design, path in _files(place, reasons["absent"], problems):
                 source = _source(path, problems)
                 if source is None:
                     continue
                 if any(_MARK.search(line) for line in source.split("\n")):
                     problems.append(f"{path}: a variant is right and has no marks")
                 about = _docstring(path, source, problems)[0]
-                yield Variant(family.name, place.name, design, path, about, unchanged.get(design, ""))
+                yield Variant(family.name, place.name, design, path, about, reasons["unchanged"].get(design, ""))
 
 
-def _by_design(where: Path, told: toml.Table, name: str, key: str, problems: list[str]) -> dict[Design, str]:
-    found: dict[Design, str] = {}
+def _reasons(where: Path, told: toml.Table, name: str, problems: list[str]) -> dict[str, dict[Design, str]]:
+    """What a variant's entry says of designs, by key."""
+    found: dict[str, dict[Design, str]] = {"absent": {}, "unchanged": {}}
     with _Noting(problems, where):
-        reasons = toml.table(toml.table(toml.table(told, "variants"), name), key)
-        found.update({Design(design): toml.text(reasons, design) for design in reasons})
+        row = toml.table(toml.table(told, "variants"), name)
+        _refuse_keys(where, row, tuple(found), f"variants.{name}.", problems)
+        for key, reasons in found.items():
+            given = toml.table(row, key)
+            reasons.update({Design(design): toml.text(given, design) for design in given})
     return found
 
 

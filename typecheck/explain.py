@@ -80,8 +80,11 @@ def check_explanations(path: Path, results: Sequence[Result]) -> list[str]:
             told[case] = cause.only
     for case in sorted(actual.keys() | told.keys()):
         if actual.get(case) != told.get(case):
-            says, does = told.get(case, "nobody"), actual.get(case, "both or neither")
-            lines.append(f"{path.name}: {case}: says that only {says} reports it; it is {does}")
+            does = actual.get(case, "both or neither")
+            if case in told:
+                lines.append(f"{path.name}: {case}: says that only {told[case]} reports it; it is {does}")
+            else:
+                lines.append(f"{path.name}: {case}: only {does} reports it, and no cause explains that")
     return lines
 
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from typecheck import toml
-from typecheck.corpus import Design
+from typecheck.corpus import Corpus, Design
 from typecheck.verdict import Finding, Result, Stray
 
-__all__ = ["ResultsError", "differences", "read_result", "read_results", "write_result", "written"]
+__all__ = [
+    "ResultsError",
+    "differences",
+    "read_result",
+    "read_results",
+    "unknown_files",
+    "unlike",
+    "write_result",
+    "written",
+]
 
+KEYS: Final = frozenset({"checker", "level", "version", "faults", "strays", "false_alarms"})
+FEW: Final = 3
 _MISSED = "missed"
 _CAUGHT = "caught: "
 
@@ -25,12 +35,12 @@ def written(result: Result) -> str:
     """The text of a result's file."""
     lines = [
         "# Written by `python -m typecheck run`; do not edit.",
-        f"checker = {_quoted(result.checker)}",
-        f"level = {_quoted(result.level)}",
-        f"version = {_quoted(result.version)}",
+        f"checker = {toml.quoted(result.checker)}",
+        f"level = {toml.quoted(result.level)}",
+        f"version = {toml.quoted(result.version)}",
         "",
         "[faults]",
-        *(f"{_quoted(key)} = {_row(result.findings[key])}" for key in sorted(result.findings)),
+        *(f"{toml.quoted(key)} = {_row(result.findings[key])}" for key in sorted(result.findings)),
         "",
         "# Errors in cases, but not where the mistake is.",
         "[strays]",
@@ -45,11 +55,8 @@ def written(result: Result) -> str:
 
 def write_result(folder: Path, result: Result) -> Path:
     """Write a result into ``folder``; a file that is there is replaced in one step."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.label}.toml"
-    partial = path.with_suffix(".partial")
-    partial.write_text(written(result), encoding="utf-8")
-    os.replace(partial, path)
+    toml.replace(path, written(result))
     return path
 
 
@@ -66,12 +73,14 @@ def read_result(path: Path) -> Result:
     """One committed result.
 
     Raises:
-        ResultsError: it is missing or malformed.
+        ResultsError: it is missing, malformed, or of another checker or level than its name says.
     """
     try:
         told = toml.load(path)
+        if unknown := sorted(told.keys() - KEYS):
+            raise ValueError(f"{', '.join(unknown)} is no key of a result")
         faults = toml.table(told, "faults")
-        return Result(
+        found = Result(
             toml.text(told, "checker"),
             toml.text(told, "level"),
             toml.text(told, "version"),
@@ -79,8 +88,30 @@ def read_result(path: Path) -> Result:
             _strays(toml.table(told, "strays")),
             _strays(toml.table(told, "false_alarms")),
         )
+        if found.label != path.stem:
+            raise ValueError(f"it says that it is of {found.label}")
+        return found
     except (OSError, ValueError) as error:
         raise ResultsError(f"{path}: {error}; `python -m typecheck run` writes it") from None
+
+
+def unknown_files(folder: Path, known: Iterable[str]) -> list[str]:
+    """The TOML files in a folder of results that nobody reads, one line each; ``known`` are names without ending."""
+    names = set(known)
+    return [
+        f"{path.name}: there is no such checker and level"
+        for path in sorted(folder.glob("*.toml"))
+        if path.stem not in names
+    ]
+
+
+def unlike(corpus: Corpus, result: Result) -> str | None:
+    """How a result's rows differ from the cases that there are; ``None``: they do not."""
+    there = {f"{fault.key}/{design}" for fault in corpus.faults for design in fault.cases}
+    judged = {f"{key}/{design}" for key, row in result.findings.items() for design in row}
+    parts = ((there - judged, "has no"), (judged - there, "has a"))
+    told = [f"{verb} verdict on {_some(keys)}" for keys, verb in parts if keys]
+    return " and ".join(told) or None
 
 
 def differences(committed: Result, measured: Result) -> list[str]:
@@ -102,8 +133,13 @@ def _flat(result: Result) -> dict[str, str]:
     return found
 
 
+def _some(keys: Collection[str]) -> str:
+    more = f" and {len(keys) - FEW} more" if len(keys) > FEW else ""
+    return ", ".join(sorted(keys)[:FEW]) + more
+
+
 def _row(findings: Mapping[Design, Finding]) -> str:
-    cells = (f"{design} = {_quoted(_verdict(findings[design]))}" for design in Design if design in findings)
+    cells = (f"{design} = {toml.quoted(_verdict(findings[design]))}" for design in Design if design in findings)
     return f"{{ {', '.join(cells)} }}"
 
 
@@ -119,7 +155,7 @@ def _grouped(strays: Iterable[Stray]) -> dict[str, str]:
 
 
 def _places(strays: Iterable[Stray]) -> list[str]:
-    return [f"{_quoted(place)} = {_quoted(codes)}" for place, codes in _grouped(strays).items()]
+    return [f"{toml.quoted(place)} = {toml.quoted(codes)}" for place, codes in _grouped(strays).items()]
 
 
 def _findings(row: toml.Table) -> dict[Design, Finding]:
@@ -136,7 +172,3 @@ def _finding(text: str) -> Finding:
 
 def _strays(places: toml.Table) -> tuple[Stray, ...]:
     return tuple(Stray(place, code) for place in places for code in toml.text(places, place).split(", "))
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)

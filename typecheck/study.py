@@ -11,10 +11,14 @@ from genericbuilders.checkers import CHECKERS, Checker, Level, Request, Run, Sta
 from typecheck.corpus import Corpus
 from typecheck.verdict import Result, judge
 
-__all__ = ["FOLDER", "RESULTS", "Outcome", "labels", "measure", "pairs", "request_for"]
+__all__ = ["FOLDER", "RESULTS", "Outcome", "UnknownNameError", "labels", "measure", "pairs", "request_for"]
 
 FOLDER: Final = Path(__file__).absolute().parent
 RESULTS: Final = FOLDER / "results"
+
+
+class UnknownNameError(LookupError):
+    """There is no checker, and no level, of that name; the message says which there are."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ def pairs(only: Iterable[str] = ()) -> list[tuple[Checker, Level]]:
     """Every checker with every level, or those whose label or checker name is in ``only``.
 
     Raises:
-        LookupError: a name in ``only`` is unknown.
+        UnknownNameError: a name in ``only`` is unknown.
     """
     every = [(checker, level) for checker in CHECKERS for level in checker.levels]
     wanted = set(only)
@@ -37,7 +41,9 @@ def pairs(only: Iterable[str] = ()) -> list[tuple[Checker, Level]]:
         return every
     known = {name for checker, level in every for name in (checker.name, checker.label(level))}
     if unknown := sorted(wanted - known):
-        raise LookupError(f"no checker or level is called {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+        raise UnknownNameError(
+            f"no checker or level is called {', '.join(unknown)}; there are {', '.join(sorted(known))}"
+        )
     return [pair for pair in every if wanted & {pair[0].name, pair[0].label(pair[1])}]
 
 

@@ -1,14 +1,16 @@
-"""TOML read with types: what is not as it must be is an error that names the key."""
+"""TOML read with types, where what is not as it must be is an error that names the key; and written."""
 
 from __future__ import annotations
 
+import json
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 from typing_extensions import TypeIs
 
-__all__ = ["Table", "is_table", "load", "table", "tables", "text", "texts"]
+__all__ = ["Table", "is_table", "load", "quoted", "replace", "table", "tables", "text", "texts"]
 
 Table = Mapping[str, object]
 
@@ -78,6 +80,23 @@ def tables(source: Table, key: str) -> tuple[Table, ...]:
 def is_table(value: object) -> TypeIs[Table]:
     """Whether ``value`` is a table: all keys of a TOML table are texts."""
     return isinstance(value, Mapping)
+
+
+def quoted(value: str) -> str:
+    """A text, or a key, as TOML has it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def replace(path: Path, content: str) -> None:
+    """Write a file, in one step where one is there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(content, encoding="utf-8")
+    os.replace(partial, path)
 
 
 def _list(source: Table, key: str) -> list[object]:

@@ -85,6 +85,18 @@ def test_marks_may_stand_beside_the_line(folder: Path) -> None:
         ("variants/kind/family.toml", "[variants.gone]\n", "there is no folder for variants.gone"),
         ("variants/kind/family.toml", "[variants.right]\nunchanged.other = 'x'\n", "other"),
         ("variants/kind/other/generic.py", '"""It is right."""\n', "other/asserting.py: missing"),
+        ("cases/kind/stray.py", "", "cases/kind/stray.py: only family.toml and folders of cases may be here"),
+        ("cases/stray.py", "", "cases/stray.py: only folders of families may be here"),
+        ("cases/kind/one/generic.pyi", "", "one/generic.pyi: no design of that name"),
+        ("cases/kind/one/more/generic.py", "", "one/more: no design of that name"),
+        ("variants/kind/stray.py", "", "variants/kind/stray.py: only family.toml and folders of variants"),
+        ("variants/stray.toml", "", "variants/stray.toml: only folders of families may be here"),
+        ("cases/kind/family.toml", 'expressible = "x"\n' + TABLE, "expressible is no key; there are title, cases"),
+        ("cases/kind/family.toml", TABLE + "expresible = true\n", "cases.one.expresible is no key; there are expr"),
+        ("variants/kind/family.toml", "[variants.right]\nabsents.generic = 'x'\n", "variants.right.absents is no key"),
+        ("cases/kind/one/generic.py", "x = (\n", "one/generic.py:1: '.' was never closed"),
+        ("cases/kind/one/generic.py", "x = 1\0\n", "one/generic.py: source code string cannot contain null bytes"),
+        ("variants/kind/right/generic.py", "\n\nx = = 1\n", "right/generic.py:3: invalid syntax"),
     ],
 )
 def test_what_is_malformed_is_refused(folder: Path, name: str, text: str, message: str) -> None:
@@ -118,3 +130,21 @@ def test_a_variant_may_be_code_that_its_design_asks_to_change(folder: Path) -> N
         Design.GENERIC: "name both",
         Design.COVARIANT: "",
     }
+
+
+@pytest.mark.parametrize("name", ["cases/kind/one/generic.py", "variants/kind/right/generic.py"])
+def test_what_is_no_text_is_refused(folder: Path, name: str) -> None:
+    (folder / name).write_bytes(b"# one\n# \xe9\n")
+    with pytest.raises(CorpusError, match=rf"{name}:2: byte 0xe9 is not UTF-8"):
+        _ = read_corpus(folder)
+
+
+def test_what_tools_leave_behind_does_not_matter(folder: Path) -> None:
+    for name in ("cases/kind/__pycache__/x.pyc", "cases/kind/one/__pycache__/x.pyc", "cases/.hidden/x.py"):
+        write(folder, name, "")
+    assert len(read_corpus(folder).families) == 1
+
+
+def test_lines_are_counted_as_checkers_count_them(folder: Path) -> None:
+    write(folder, "cases/kind/one/generic.py", MISTAKE.format("E: x").replace("x = 1", "x = '\x0c\u2028'"))
+    assert read_corpus(folder).faults[0].cases[Design.GENERIC].line == 8

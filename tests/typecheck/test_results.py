@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from typecheck.corpus import Design
-from typecheck.results import ResultsError, differences, read_result, read_results, write_result
+from typecheck.results import ResultsError, differences, read_result, read_results, unknown_files, write_result
 from typecheck.verdict import Finding, Result, Stray
 
 HEAD = 'checker = "mypy"\nlevel = "strict"\nversion = "1"\n'
@@ -85,6 +85,8 @@ def test_versions_strays_alarms_and_cases_differ() -> None:
         (HEAD + '[faults]\n"kind/one" = { generic = "seen" }', "'seen' is neither"),
         (HEAD + '[faults]\n"kind/one" = { other = "missed" }', "other"),
         (HEAD + '[faults]\n"kind/one" = { generic = 1 }', "must be a text"),
+        (HEAD.replace("strict", "default"), "it says that it is of mypy-default"),
+        (HEAD + "stray = 1\n", "stray is no key of a result"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
@@ -98,3 +100,9 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, text: str, messa
 def test_what_is_missing_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"ty-all.toml: .*typecheck run"):
         _ = read_results(tmp_path, ["ty-all"])
+
+
+def test_files_that_nobody_reads(tmp_path: Path) -> None:
+    for name in ("mypy-strict.toml", "ty-foo.toml", "costs.json"):
+        (tmp_path / name).touch()
+    assert unknown_files(tmp_path, ["mypy-strict"]) == ["ty-foo.toml: there is no such checker and level"]

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 from rich.console import Console
+from typing_extensions import override
 
+from genericbuilders.cli.errors import ExitCode, discard
 from typecheck.report.answers import answer
 from typecheck.report.argument import argument
 from typecheck.report.cost_sections import cost_sections
@@ -25,7 +27,9 @@ PIPE_WIDTH = 180
 
 
 def tell(json: bool, html: Path | None, markdown: Path | None = None, folder: Path = FOLDER) -> int:
-    """Tell what the results say; the exit code: 0, or 2 where they cannot be read or a page cannot be written.
+    """Tell what the results say.
+
+    The exit code is 0, 2 where they cannot be read or something cannot be written, 141 where the reader has gone.
 
     Args:
         json: as one JSON object instead of tables.
@@ -39,7 +43,7 @@ def tell(json: bool, html: Path | None, markdown: Path | None = None, folder: Pa
         summary = summarise(evidence)
     except (ValueError, LookupError) as error:
         complain.print(str(error.args[0]))
-        return 2
+        return ExitCode.BAD_INPUT
     answers = answer(summary)
     told = [*sections(summary), *cost_sections(summary)]
     pages: dict[Path, str] = {}
@@ -47,20 +51,41 @@ def tell(json: bool, html: Path | None, markdown: Path | None = None, folder: Pa
         pages[html] = page(heat_map(evidence.corpus, evidence.results), answers, told)
     if markdown is not None:
         pages[markdown] = argument(summary, answers)
-    console = Console(highlight=False, markup=False)
     for path, text in pages.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _ = path.write_text(text, encoding="utf-8")
         except OSError as error:
             complain.print(f"{path} cannot be written: {error.strerror}")
-            return 2
-        if not json:
-            console.print(str(path), soft_wrap=True)
-    if json:
-        _ = sys.stdout.write(machine(summary, answers))
-    elif not pages:
-        if not console.is_terminal:
-            console.width = PIPE_WIDTH
-        show(console, answers, told)
-    return 0
+            return ExitCode.BAD_INPUT
+    if sys.stdout is None:
+        complain.print("the standard output is closed; there is nowhere to write the report")
+        return ExitCode.BAD_INPUT
+    console = _Console(highlight=False, markup=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    try:
+        if json:
+            _ = sys.stdout.write(machine(summary, answers))
+        elif pages:
+            for path in pages:
+                console.print(str(path), soft_wrap=True)
+        else:
+            show(console, answers, told)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        discard(sys.stdout)
+        return ExitCode.BROKEN_PIPE
+    except OSError as error:
+        discard(sys.stdout)
+        complain.print(f"the report cannot be written: {error.strerror or error}")
+        return ExitCode.BAD_INPUT
+    return ExitCode.OK
+
+
+class _Console(Console):
+    """rich would end the program with an exit code that has another meaning here."""
+
+    @override
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError

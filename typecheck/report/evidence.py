@@ -11,7 +11,7 @@ from typecheck.corpus import Corpus, read_corpus
 from typecheck.costs.measured import Costs, read_costs
 from typecheck.explain import Cause, read_causes
 from typecheck.report.outside import Outside, read_outside
-from typecheck.results import read_results
+from typecheck.results import read_results, unlike
 from typecheck.verdict import Result
 
 __all__ = ["CALL_SITES", "Evidence", "EvidenceError", "read_call_sites", "read_evidence"]
@@ -84,11 +84,9 @@ def read_call_sites(path: Path, corpus: Corpus) -> frozenset[str]:
 
 
 def _refuse_others(corpus: Corpus, results: Sequence[Result]) -> None:
-    there = {(fault.key, design) for fault in corpus.faults for design in fault.cases}
     for result in results:
-        judged = {(key, design) for key, row in result.findings.items() for design in row}
-        if judged != there:
-            some = ", ".join(f"{key}/{design}" for key, design in sorted(judged ^ there)[:3])
+        if how := unlike(corpus, result):
             raise EvidenceError(
-                f"{result.label} was measured on another corpus ({some}); `python -m typecheck run` measures it again"
+                f"{result.label}.toml was measured on another corpus: it {how}; "
+                "`python -m typecheck run` measures it again"
             )

@@ -40,7 +40,9 @@ def test_results_of_another_corpus_are_refused(study: Path) -> None:
     missing = {key: row for key, row in old.findings.items() if key != "said/name"}
     _ = write_result(study / "results", type(old)("mypy", "strict", "1.0", missing, (), ()))
 
-    with pytest.raises(EvidenceError, match=r"mypy-strict was measured on another corpus \(said/name/asserting.*run"):
+    with pytest.raises(
+        EvidenceError, match=r"mypy-strict.toml was .*: it has no verdict on said/name/asserting, .* and 1 more; .*run"
+    ):
         _ = read_evidence(study, labels())
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing_extensions import override
 
 from typecheck.commands.reporting import tell
 from typecheck.corpus import Design
+from typecheck.report.figures import Count
 from typecheck.report.layout import Cell, Table
 from typecheck.study import labels
 
@@ -165,6 +167,42 @@ def test_a_study_that_cannot_be_read(full: Path, name: str, capsys: pytest.Captu
     read = capsys.readouterr()
     assert name in read.err
     assert read.out == ""
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_output_that_cannot_be_written(
+    full: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], json: bool
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as out:
+        monkeypatch.setattr("sys.stdout", out)
+        assert tell(json, None, folder=full) == 2
+    monkeypatch.setattr("sys.stdout", None)
+    assert tell(json, None, folder=full) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "the report cannot be written: No space left on device",
+        "the standard output is closed; there is nowhere to write the report",
+    ]
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_a_reader_that_has_gone(
+    full: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], json: bool
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as out:
+        monkeypatch.setattr("sys.stdout", out)
+        assert tell(json, None, folder=full) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_shares_are_cut_and_that_is_said_once(full: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Count(949999, 1000000).per_cent == 94.9
+    html, markdown = tmp_path / "report.html", tmp_path / "index.md"
+    assert tell(False, html, markdown, folder=full) == 0
+    for path in (html, markdown):
+        assert path.read_text(encoding="utf-8").count("are cut after their first digit, not rounded") == 1
+    _ = capsys.readouterr()
 
 
 def test_a_row_of_another_length_is_refused() -> None:

@@ -23,10 +23,10 @@ class DeviceTreeBuilder(PagedTreeBuilder):
 
     def __init__(
         self,
-        layer_names: Sequence[str],
-        kv_cache_spec: AttentionSpec,
+        layer_names: Sequence[str],  # E
+        kv_cache_spec: AttentionSpec,  # E?
         config: EngineConfig,
-        device: torch.device,  # E
+        device: torch.device,
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
         self.tree: Tensor = torch.zeros(len(layer_names), dtype=torch.int32, device=device)

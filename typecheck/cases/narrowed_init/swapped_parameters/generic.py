@@ -26,10 +26,10 @@ class DeviceTreeBuilder(PagedTreeBuilder):
 
     def __init__(
         self,
-        layer_names: Sequence[str],
-        kv_cache_spec: KVCacheSpec,
+        layer_names: Sequence[str],  # E
+        kv_cache_spec: KVCacheSpec,  # E?
         config: EngineConfig,
-        device: torch.device,  # E
+        device: torch.device,
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
         self.tree: Tensor = torch.zeros(len(layer_names), dtype=torch.int32, device=device)
