@@ -82,10 +82,13 @@ test-peer: $(VENV)/.installed $(PEER_VENV)/.installed ## compare with vLLM, in a
 
 bench: $(VENV)/.installed ## measure; prints figures, asserts nothing about time
 	$(BIN)/python tests/bench/throughput.py
+	$(BIN)/python tests/bench/state_kernels.py
+	PYTHONPATH=tests/support $(BIN)/python tests/bench/hybrid_throughput.py
 
 bench-peer: $(VENV)/.installed $(PEER_VENV)/.installed ## the same beside vLLM, in one run
 	$(BIN)/python tests/bench/throughput.py --peer-python $(PEER_VENV)/bin/python
 	$(BIN)/python tests/bench/build.py --peer-python $(PEER_VENV)/bin/python
+	$(BIN)/python tests/bench/state_build.py --peer-python $(abspath $(PEER_VENV))/bin/python
 
 format: $(VENV)/.installed ## format the sources
 	$(BIN)/ruff check --fix $(SOURCES)

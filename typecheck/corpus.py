@@ -229,9 +229,7 @@ def _fault(folder: Path, about: toml.Table, problems: list[str]) -> Fault:
     expressible = told.get("expressible")
     if not isinstance(expressible, bool):
         problems.append(f"{where}: cases.{folder.name}.expressible must be true or false")
-    cases: dict[Design, Case] = {}
-    for design, path in _files(folder, absent, problems):
-        cases[design] = _case(path, problems)
+    cases = {design: _case(path, problems) for design, path in _files(folder, absent, problems)}
     reason = _text(told, "reason", where, problems)
     return Fault(folder.parent.name, folder.name, expressible is True, reason, cases, absent)
 
@@ -328,8 +326,7 @@ def _refuse_keys(where: Path, told: toml.Table, known: Sequence[str], front: str
 def _refuse_strays(folder: Path, rule: str, files: Container[str], problems: list[str], *, nested: bool) -> None:
     """What is not read would be no part of the corpus without a word. ``nested``: folders may be there."""
     for path in sorted(folder.glob("*")):
-        hidden = path.name.startswith(".") or path.name == "__pycache__"
-        if not (hidden or path.name in files or (nested and path.is_dir())):
+        if not (_foreign(path) or path.name in files or (nested and path.is_dir())):
             problems.append(f"{path}: {rule}")
 
 
@@ -339,7 +336,8 @@ def _source(path: Path, problems: list[str]) -> str | None:
         source = path.read_text(encoding="utf-8")
         ast.parse(source, str(path))
     except SyntaxError as error:
-        problems.append(f"{path}:{error.lineno}: {error.msg}")
+        where = path if error.lineno is None else f"{path}:{error.lineno}"
+        problems.append(f"{where}: {error.msg}")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         problems.append(f"{path}:{line}: byte 0x{error.object[error.start]:02x} is not UTF-8")
@@ -361,7 +359,12 @@ def _docstring(path: Path, source: str, problems: list[str]) -> tuple[str, str |
 
 
 def _folders(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*") if path.is_dir() and path.name != "__pycache__")
+    return sorted(path for path in folder.glob("*") if path.is_dir() and not _foreign(path))
+
+
+def _foreign(path: Path) -> bool:
+    """Whether tools leave such a thing behind."""
+    return path.name.startswith(".") or path.name == "__pycache__"
 
 
 def _told(path: Path, problems: list[str]) -> toml.Table:
@@ -369,7 +372,7 @@ def _told(path: Path, problems: list[str]) -> toml.Table:
         return toml.load(path)
     except (OSError, ValueError) as error:
         problems.append(f"{path}: {error}")
-        return {}
+    return {}
 
 
 def _text(source: toml.Table, key: str, where: Path, problems: list[str]) -> str:

@@ -56,7 +56,7 @@ def _matrix(summary: Summary) -> Section:
     ]
     return Section(
         "What each checker catches under each design",
-        ("Percentages are cut after their first digit, not rounded: what is not reached is not shown as reached.",),
+        ("Percentages are cut after the first decimal, not rounded: what is not reached is not shown as reached.",),
         (
             _grid("Caught, of all faults that can be made in the design", summary.every, share=False),
             _grid("Caught, of the expressible faults", summary.expressible),

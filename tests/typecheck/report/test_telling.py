@@ -201,7 +201,7 @@ def test_shares_are_cut_and_that_is_said_once(full: Path, tmp_path: Path, capsys
     html, markdown = tmp_path / "report.html", tmp_path / "index.md"
     assert tell(False, html, markdown, folder=full) == 0
     for path in (html, markdown):
-        assert path.read_text(encoding="utf-8").count("are cut after their first digit, not rounded") == 1
+        assert path.read_text(encoding="utf-8").count("are cut after the first decimal, not rounded") == 1
     _ = capsys.readouterr()
 
 
