@@ -106,15 +106,22 @@ def test_blocks_that_are_given_back_leave_null_blocks() -> None:
     table.swap(0, 1)
     table.update(1, [0, 2])
     assert rows_of(table) == [[0, 0, 0, 0, 0, 4], [0, 2]]
+    # A row that takes another's place brings what it knows of null blocks along.
+    table.move(1, 0)
+    table.update(0, [0, 2, 3])
+    table.update(0, [0, 0, 3])
+    assert rows_of(table) == [[0, 0, 3], []]
+    table.update(0, [0, 0, 0, 0, 0, 4])
     # A token whose state is not there any more has no slot either.
     assert table.slots([0, 0, 0], [0, 9, 10]).tolist() == [-1, -1, 8]
 
 
 class Watched(Sequence[int]):
-    """Blocks 1, 2, ..., and how often one is read."""
+    """Null blocks, then blocks 1, 2, ..., and how often one is read."""
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, num_null: int = 0) -> None:
         self.num_blocks = num_blocks
+        self.num_null = num_null
         self.reads = 0
 
     def __len__(self) -> int:
@@ -127,12 +134,13 @@ class Watched(Sequence[int]):
     @override
     def __getitem__(self, index: int | slice) -> int | list[int]:
         self.reads += 1
-        return list(range(1, self.num_blocks + 1))[index]
+        return [max(0, block - self.num_null) for block in range(1, self.num_blocks + 1)][index]
 
 
-def test_an_update_looks_at_one_old_block_however_many_there_are() -> None:
+@pytest.mark.parametrize("num_null", [0, 500])
+def test_an_update_looks_at_one_old_block_however_many_there_are(num_null: int) -> None:
     table = BlockTable(1, 1000, block_size=2)
-    blocks = Watched(999)
+    blocks = Watched(999, num_null)
     table.update(0, blocks)
     blocks.reads = 0
     table.update(0, blocks)

@@ -211,8 +211,14 @@ def test_stages_with_equal_block_tables_have_equally_many_blocks() -> None:
         plan_caches([group(wide, 2), group(state_spec(), name="s")], CONFIG, 4_000_000, may_share=False),
         plan_caches([group(narrow, 3)], CONFIG, 2_000_000, may_share=False),
     ]
-    agreed = agree(plans)
-    assert {agreed[0].num_blocks[0], agreed[1].num_blocks[0]} == {min(plan.num_blocks[0] for plan in plans)}
+    least = min(plan.num_blocks[0] for plan in plans)
+    for order in (plans, plans[::-1]):
+        assert [plan.num_blocks[0] for plan in agree(order)] == [least, least]
+    # States that another stage keeps otherwise: of each kind as many as the requests need that all stages hold.
+    aligned = plan_caches([group(state_spec(mode="align"), name="t")], CONFIG, may_share=False)
+    first, second = agree([plans[0], aligned])
+    assert (first.requests, second.requests) == (plans[0].requests, plans[0].requests)
+    assert second.num_blocks == (1 + 2 * plans[0].requests,)
     shared = plan_caches([group(narrow, 1), group(state_spec(4096), 1, "s")], CONFIG, 391 * 4096)
     assert shared.strategy is PoolStrategy.ONE_POOL
     with pytest.raises(CachePlanError, match="may_share=False"):
