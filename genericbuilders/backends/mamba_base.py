@@ -134,7 +134,7 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
         check_states(config, layer_names, kv_cache_spec.shapes, kv_cache_spec.dtypes)
-        self.num_speculative = kv_cache_spec.num_speculative_blocks
+        self.num_speculative: int = kv_cache_spec.num_speculative_blocks
         keeps_blocks = kv_cache_spec.mamba_cache_mode != "none"
         if self.num_speculative and keeps_blocks:
             raise ValueError(
@@ -142,7 +142,7 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
                 f"{kv_cache_spec.mamba_cache_mode!r}; speculative decoding is served in the mode 'none'"
             )
         self._metadata_type = self.metadata_type
-        self.chunk_size = self.kernel_chunk()
+        self.chunk_size: int | None = self.kernel_chunk()
         self._step = chunk_step(kv_cache_spec, self.chunk_size)
         # One state a request, always in column 0.
         self._simple = not keeps_blocks and not self.num_speculative
