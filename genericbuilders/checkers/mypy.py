@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,6 +17,7 @@ __all__ = ["Mypy"]
 
 SEVERITIES = {"error": Severity.ERROR, "warning": Severity.WARNING, "note": Severity.INFORMATION}
 BLOCKED = 2
+KEPT_SECONDS = 14 * 24 * 3600
 # Changed where entries written before would be wrong now.
 CACHE_FORMAT = b"absolute paths "
 
@@ -68,11 +71,17 @@ class Mypy(Checker):
         return super().version_of(text).partition(" (")[0]
 
     def _cache(self, level: Level, request: Request) -> str:
-        # mypy keeps one entry a module name: for another interpreter's packages it would write all of them anew.
-        owner = hashlib.sha256(CACHE_FORMAT + os.fsencode(request.python)).hexdigest()[:12]
-        folder = request.cache() / f"{self.label(level)}-{owner}"
+        # mypy keeps one entry a module name, with its reports: for another interpreter's packages it would write all of
+        # them anew, and of a module of the same name and text elsewhere it would report the old file.
+        owner = hashlib.sha256(CACHE_FORMAT)
+        for path in (request.python, *request.import_paths):
+            owner.update(os.fsencode(path) + b"\0")
+        root = request.cache()
+        folder = root / f"{self.label(level)}-{owner.hexdigest()[:12]}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            os.utime(folder)
+            _forget_unused(root, f"{self.label(level)}-*")
         except OSError:
             return os.devnull
         return str(folder)
@@ -89,3 +98,11 @@ def _diagnostic(record: Record) -> Diagnostic:
         code=record.optional_text("code"),
         message=f"{message}\n{hint}" if hint else message,
     )
+
+
+def _forget_unused(root: Path, pattern: str) -> None:
+    """Remove caches of projects that nobody has checked for long."""
+    oldest = time.time() - KEPT_SECONDS
+    for folder in root.glob(pattern):
+        if folder.stat().st_mtime < oldest:
+            shutil.rmtree(folder, ignore_errors=True)

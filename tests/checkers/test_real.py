@@ -149,3 +149,30 @@ def test_mypys_cache_is_where_it_was_asked_for(tmp_path: Path) -> None:
     check_all([(checker, checker.level("default"))], Request((tmp_path / "a.py",), tmp_path, cache_dir=tmp_path / "c"))
     assert [name.rpartition("-")[0] for name in os.listdir(tmp_path / "c")] == ["mypy-default"]
     assert not (tmp_path / ".mypy_cache").exists()
+
+
+def test_a_package_of_the_same_name_and_text_elsewhere_is_reported_where_it_is(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    for place in ("here", "there"):
+        package = tmp_path / place / "package"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        file = package / "wrong.py"
+        file.write_text("text: str = 1\n", encoding="utf-8")
+        pairs = [strictest(checker) for checker in installed()]
+        request = Request((file,), package.parent, cache_dir=cache)
+        for outcome in check_all(pairs, request, jobs=1):
+            assert [found.path for found in outcome.diagnostics if found.line == 1] == [file], outcome
+
+
+def test_caches_of_projects_long_unused_are_removed(tmp_path: Path) -> None:
+    file = tmp_path / "right.py"
+    file.write_text("text: str = ''\n", encoding="utf-8")
+    cache = tmp_path / "cache"
+    folders = [cache / f"mypy-strict-{name}" for name in ("old", "recent")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    os.utime(folders[0], (1, 1))
+    mypy = next(checker for checker in CHECKERS if checker.name == "mypy")
+    list(check_all([strictest(mypy)], Request((file,), tmp_path, cache_dir=cache), jobs=1))
+    assert [folder.exists() for folder in folders] == [False, True]
