@@ -74,7 +74,7 @@ class Mypy(Checker):
         # mypy keeps one entry a module name, with its reports: for another interpreter's packages it would write all of
         # them anew, and of a module of the same name and text elsewhere it would report the old file.
         owner = hashlib.sha256(CACHE_FORMAT)
-        for path in (request.python, *request.import_paths):
+        for path in (request.python, *request.import_paths, *_unnamed(request)):
             owner.update(os.fsencode(path) + b"\0")
         root = request.cache()
         folder = root / f"{self.label(level)}-{owner.hexdigest()[:12]}"
@@ -98,6 +98,17 @@ def _diagnostic(record: Record) -> Diagnostic:
         code=record.optional_text("code"),
         message=f"{message}\n{hint}" if hint else message,
     )
+
+
+def _unnamed(request: Request) -> list[Path]:
+    """The folders of files whose module's name does not have the whole path in it: others can have the same name."""
+    found: set[Path] = set()
+    for folder in {file.parent for file in request.files}:
+        below = [path for path in request.import_paths if path == folder or path in folder.parents]
+        parts = folder.relative_to(max(below, key=lambda path: len(path.parts))).parts if below else ("",)
+        if not all(part.isidentifier() for part in parts):
+            found.add(folder)
+    return sorted(found)
 
 
 def _forget_unused(root: Path, pattern: str) -> None:

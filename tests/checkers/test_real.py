@@ -165,6 +165,16 @@ def test_a_package_of_the_same_name_and_text_elsewhere_is_reported_where_it_is(t
             assert [found.path for found in outcome.diagnostics if found.line == 1] == [file], outcome
 
 
+def test_so_are_scripts_of_the_same_text_in_folders_that_name_no_package(tmp_path: Path) -> None:
+    files = [tmp_path / folder / "same.py" for folder in ("exercise-1", "exercise-2", "plain")]
+    for file in files:
+        file.parent.mkdir()
+        file.write_text("text: str = 1\n", encoding="utf-8")
+        request = Request((file,), tmp_path, cache_dir=tmp_path / "cache")
+        (run,) = check_all([strictest(next(each for each in CHECKERS if each.name == "mypy"))], request)
+        assert (run.error_lines, run.dropped) == (frozenset({(file, 1)}), 0)
+
+
 def test_caches_of_projects_long_unused_are_removed(tmp_path: Path) -> None:
     file = tmp_path / "right.py"
     file.write_text("text: str = ''\n", encoding="utf-8")

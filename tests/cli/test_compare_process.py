@@ -40,14 +40,14 @@ def test_the_checkers_that_are_installed(file: Path, start: Start) -> None:
 
 
 def test_inside_a_package_they_say_what_they_say_outside(
-    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, start: Start, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "project" / "pkg"
     (package / "sub").mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "b.py").write_text("def g() -> int:\n    return 1\n", encoding="utf-8")
     (package / "a.py").write_text("from .b import g\nx: str = g()\n", encoding="utf-8")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    environment["XDG_CACHE_HOME"] = str(tmp_path / "cache")
     levels = [f"--level={name}" for name in ("mypy-strict", "pyrefly-default", "ty-default", "zuban-strict")]
     for folder, named in ((package.parent, "pkg"), (package, "."), (package / "sub", ".."), (package, "a.py")):
         monkeypatch.chdir(folder)
