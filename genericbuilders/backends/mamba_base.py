@@ -21,6 +21,7 @@ from genericbuilders.backends.state_plan import ChunkPlan, Ints, chunk_step, pla
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_states
 from genericbuilders.kernels.state.rows import StateRows
+from genericbuilders.keys import TypedMap
 from genericbuilders.metadata import BuildInput, CommonAttentionMetadata
 from genericbuilders.specs import MambaSpec
 
@@ -190,13 +191,19 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
                 f"graphs of {type(self).__name__} hold decodes of at most {longest} tokens a row; the batch to capture "
                 f"has rows of {common_attn_metadata.max_query_len}"
             )
-        return self.build(0, common_attn_metadata)
+        inputs = common_attn_metadata.inputs
+        if self.num_speculative and NUM_ACCEPTED_TOKENS not in inputs:
+            inputs = TypedMap()
+            inputs.put(NUM_ACCEPTED_TOKENS, torch.ones(common_attn_metadata.num_reqs, dtype=torch.int32))
+        return self.build(0, replace(common_attn_metadata, inputs=inputs))
 
     @override
     def update_block_table(self, metadata: B, blk_table: Tensor, slot_mapping: Tensor) -> B:
         rows, plan = metadata.rows, metadata.plan
         if plan is not None:
             initial, stored = self._gathered(plan, blk_table)
+        elif rows.initial_state is rows.chunk_state:
+            initial = stored = self._decode_blocks(blk_table, metadata.num_decodes, rows.num_rows)
         else:
             # One chunk a row, in column 0: a null block there was put in by padding, or is a start.
             blocks = _first_column(blk_table)
@@ -215,15 +222,20 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
         """The quick way: every row but those of padding continues a state by one token."""
         total, count = common.num_reqs, common.num_actual_tokens
         starts = self._front(total + 1)
-        blocks = _first_column(common.block_table_tensor)
-        if count < total or not self._on_host:
-            self._blocks_of_graph[:count] = blocks[:count]
-            self._blocks_of_graph[count:total] = 0
-            blocks = self._blocks_of_graph[:total]
+        blocks = self._decode_blocks(common.block_table_tensor, count, total)
         rows = StateRows(total, 1, 1, starts, blocks, starts, starts, blocks)
         return self._metadata_type(
             total, count, count, count, 0, 0, 0, 0, common.query_start_loc, common.seq_lens, rows, None, self.chunk_size
         )
+
+    def _decode_blocks(self, block_table: Tensor, count: int, total: int) -> Tensor:
+        """The blocks of ``count`` decodes in ``total`` rows; where a graph reads them, in this builder's own buffer."""
+        blocks = _first_column(block_table)
+        if count == total and self._on_host:
+            return blocks
+        self._blocks_of_graph[:count] = blocks[:count]
+        self._blocks_of_graph[count:total] = 0
+        return self._blocks_of_graph[:total]
 
     def _rows_whole(self, common: CommonAttentionMetadata) -> B:
         """Rows of any length, each one chunk, its state in column 0."""
@@ -245,20 +257,9 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
         else:
             initial = blocks * self._sent(continued)
         rows = StateRows(tokens, 1, common.max_query_len, loc, initial, self._front(count + 1), loc, blocks)
+        prefills = (count - decodes, tokens - decodes)
         return self._metadata_type(
-            count,
-            tokens,
-            decodes,
-            decodes,
-            count - decodes,
-            tokens - decodes,
-            0,
-            0,
-            loc,
-            common.seq_lens,
-            rows,
-            None,
-            self.chunk_size,
+            count, tokens, decodes, decodes, *prefills, 0, 0, loc, common.seq_lens, rows, None, self.chunk_size
         )
 
     def _planned(self, common: CommonAttentionMetadata) -> B:
@@ -305,15 +306,30 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
 
     def _speculation(self, common: CommonAttentionMetadata) -> tuple[Ints | None, npt.NDArray[np.bool_] | None]:
         """Accepted tokens a row, and which rows are speculative, where speculative states are kept."""
-        if not self.num_speculative or NUM_ACCEPTED_TOKENS not in common.inputs:
+        if not self.num_speculative:
+            return None, None
+        lens = np.diff(common.query_start_loc_cpu.numpy())
+        if NUM_ACCEPTED_TOKENS not in common.inputs:
+            continued = np.flatnonzero((lens > 0) & (common.num_computed_tokens_cpu.numpy() > 0))
+            if continued.size:
+                raise ValueError(
+                    f"row {continued[0]} continues one of {1 + self.num_speculative} states, but common.inputs does "
+                    "not say which: put NUM_ACCEPTED_TOKENS there"
+                )
             return None, None
         accepted: Ints = common.inputs[NUM_ACCEPTED_TOKENS].numpy()
         most = 1 + self.num_speculative
-        lens = np.diff(common.query_start_loc_cpu.numpy())
         if NUM_DECODE_DRAFT_TOKENS not in common.inputs:
             speculative = np.zeros(len(lens), dtype=np.bool_)
         else:
-            speculative = (common.inputs[NUM_DECODE_DRAFT_TOKENS].numpy() >= 0) & (lens > 0)
+            drafts: Ints = common.inputs[NUM_DECODE_DRAFT_TOKENS].numpy()
+            speculative = (drafts >= 0) & (lens > 0)
+            odd = np.flatnonzero(speculative & (lens != drafts + 1))
+            if odd.size:
+                raise ValueError(
+                    f"row {odd[0]} has {lens[odd[0]]} tokens and {drafts[odd[0]]} drafts; a speculative row has one "
+                    "token more than drafts, any other -1 drafts"
+                )
         wrong = np.flatnonzero(((accepted < 1) | (accepted > most)) & (lens > 0))
         if wrong.size:
             raise ValueError(

@@ -113,13 +113,15 @@ class Engine:
         try:
             logits = self.runner.execute(rows)
             tokens = self._sample(logits, sampled)
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                # Ctrl-C in mid-step, say: whoever goes on stepping must find states and counts in step.
+                self._compute_anew(rows)
+                raise
             if len(rows) == 1:
                 return [self._fail(rows[0].request, f"{type(error).__name__}: {error}")]
             if self.runner.keeps_states:
-                self.scheduler.isolate(rows)
-                for row in rows:
-                    self.runner.release(row.request.request_id)
+                self._compute_anew(rows)
                 return []
             return [event for row in rows for event in self._run((row,))]
         events: list[TokenEvent] = []
@@ -129,8 +131,22 @@ class Engine:
             if isinstance(token, str):
                 events.append(self._fail(row.request, token))
             else:
-                events.append(self._append(row.request, token))
+                events.append(self._append_or_fail(row.request, token))
         return events
+
+    def _compute_anew(self, rows: Sequence[ScheduledRow]) -> None:
+        """Where states may have moved on, let the rows' requests start over, each alone."""
+        if self.runner.keeps_states:
+            self.scheduler.isolate(rows)
+            for row in rows:
+                self.runner.release(row.request.request_id)
+
+    def _append_or_fail(self, request: Request, token: int) -> TokenEvent:
+        """`_append`; a fault in turning the token into text ends its request only."""
+        try:
+            return self._append(request, token)
+        except Exception as error:
+            return self._fail(request, f"{type(error).__name__}: {error}")
 
     def _sample(self, logits: Tensor, rows: Sequence[ScheduledRow]) -> list[int | str]:
         if not rows:
@@ -165,8 +181,15 @@ class Engine:
     def _close(self, request: Request, reason: FinishReason, error: str | None = None) -> Completion:
         self.runner.release(request.request_id)
         self.sampler.forget(request.request_id)
-        output = self._outputs.pop(request.request_id)
-        text = "".join(output.parts) + output.detokenizer.finish()
+        output = self._outputs[request.request_id]
+        try:
+            rest = output.detokenizer.finish()
+        except Exception:
+            if reason is not FinishReason.ERROR:
+                raise
+            rest = ""
+        del self._outputs[request.request_id]
+        text = "".join(output.parts) + rest
         return Completion(
             request.request_id, request.prompt_token_ids, tuple(request.output_token_ids), text, reason, error
         )

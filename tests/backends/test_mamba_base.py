@@ -16,7 +16,7 @@ from state_batches import CHUNK, CPU, Told, bind_state, block_of, counts, expect
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from genericbuilders.adapter import Adapter, StateAdapter, Step
+from genericbuilders.adapter import Adapter, StateAdapter
 from genericbuilders.backends import mamba_base, state_plan
 from genericbuilders.backends.bailing_linear import BAILING_LINEAR
 from genericbuilders.backends.gdn import GDN
@@ -254,24 +254,6 @@ def check_padding(stale: int, padded_tokens: bool) -> None:
             assert tell(built.rows)[:-3] == expected([*rows, *more], state_spec())
 
 
-def test_padded_decodes_of_a_graph_keep_their_addresses() -> None:
-    builder = bind_state(MAMBA2, state_spec()).builder
-    one = builder.build(0, state_batch([(1, 5)] * 3, padding=5, padded_tokens=True))
-    two = builder.build(0, state_batch([(1, 5)] * 7, padding=1, padded_tokens=True))
-    assert one.rows.initial_state.data_ptr() == two.rows.initial_state.data_ptr()
-    assert one.rows.num_rows == two.rows.num_rows == two.rows.num_tokens == 8
-    assert ints(two.rows.initial_state) == [*[block_of(row, 0) for row in range(7)], 0]
-
-
-def test_a_graph_holds_no_rows_longer_than_its_candidates() -> None:
-    group = bind_state(MAMBA2, state_spec())
-    step = Step()
-    group.build_for_cudagraph_capture(state_batch([(1, 5)]), step)
-    assert group.metadata(step).num_decodes == 1
-    with pytest.raises(ValueError, match="at most 1 tokens a row; the batch to capture has rows of 4"):
-        group.build_for_cudagraph_capture(state_batch([(4, 5)]), step)
-
-
 def test_graph_support_is_each_back_ends_own() -> None:
     config = EngineConfig(max_model_len=8)
     adapters: Sequence[Adapter] = (MAMBA1, MAMBA2, GDN, LINEAR, BAILING_LINEAR, SHORT_CONV)
@@ -305,6 +287,8 @@ def test_speculation_needs_the_mode_none() -> None:
     [
         (state_batch([(2, 4)], accepted=[9], drafts=[1]), "row 0 has 9 accepted tokens; .* it must be 1 to 4"),
         (state_batch([(6, 4)], accepted=[1], drafts=[5]), "row 0 carries 6 candidates; .* there can be 4"),
+        (state_batch([(4, 4)], accepted=[1], drafts=[1]), "row 0 has 4 tokens and 1 drafts"),
+        (state_batch([(4, 9)], drafts=[3]), "row 0 continues one of 4 states, but common.inputs does not say which"),
     ],
 )
 def test_impossible_speculation_is_refused(batch: CommonAttentionMetadata, message: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from tiny_hybrids import tiny_hybrid
 from tiny_models import greedy_tokens, tiny_engine
@@ -54,6 +56,50 @@ def test_one_request_s_fault_leaves_the_states_of_the_others_right(
             assert list(completion.token_ids) == tokens, f"request {index}"
     assert completions["r1"].finish_reason is FinishReason.ERROR
     assert_nothing_is_held(engine)
+
+
+@pytest.mark.parametrize("family", ["bamba", "lfm2"])
+def test_a_step_that_was_interrupted_can_be_followed_by_others(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [greedy_tokens(tiny_hybrid(family), prompt, 6) for prompt in PROMPTS]
+    engine = tiny_engine(tiny_hybrid(family), OPTIONS)
+    forward = engine.runner.model.forward
+    calls: list[int] = []
+
+    def interrupted(input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor) -> Tensor:
+        out = forward(input_ids, positions, context, logits_indices)
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return out
+
+    monkeypatch.setattr(engine.runner.model, "forward", interrupted)
+    for index, prompt in enumerate(PROMPTS):
+        engine.add_request(f"r{index}", list(prompt), SamplingParams(max_tokens=6, ignore_eos=True))
+    ended: dict[str, Completion] = {}
+    while engine.has_unfinished():
+        try:
+            ended |= {event.request_id: event.completion for event in engine.step() if event.completion is not None}
+        except KeyboardInterrupt:
+            assert len(calls) == 3
+    assert [list(ended[f"r{index}"].token_ids) for index in range(len(PROMPTS))] == expected
+    assert_nothing_is_held(engine)
+
+
+def test_a_token_that_cannot_be_decoded_ends_its_request_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = [greedy_tokens(tiny_hybrid("bamba"), prompt, 6) for prompt in PROMPTS]
+    engine = tiny_engine(tiny_hybrid("bamba"), OPTIONS)
+    decode = engine.tokenizer.decode
+
+    def faulty(token_ids: Sequence[int]) -> str:
+        if list(token_ids)[-1:] == expected[1][1:2] and list(token_ids)[:1] == expected[1][:1]:
+            raise ValueError("no text")
+        return decode(token_ids)
+
+    monkeypatch.setattr(engine.tokenizer, "decode", faulty)
+    ended = served(engine, [list(prompt) for prompt in PROMPTS])
+    assert ended["r1"].finish_reason is FinishReason.ERROR
+    for index in (0, 2, 3):
+        assert list(ended[f"r{index}"].token_ids) == expected[index]
 
 
 @pytest.mark.parametrize("family", ["mamba2", "bamba", "lfm2"])
