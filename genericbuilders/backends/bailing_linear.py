@@ -1,4 +1,4 @@
-"""Bailing's linear attention: the recurrence of `linear`, with a rule of its own for CUDA graphs."""
+"""Bailing's linear attention: the recurrence and the inputs of `linear`, under metadata of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BailingLinearAttentionMetadata(BaseMambaMetadata):
 
 
 class BailingLinearAttentionMetadataBuilder(BaseMambaMetadataBuilder[BailingLinearAttentionMetadata]):
-    """Captured for uniform batches of speculative rows, too, which `linear` is not."""
+    """Rows need no chunks."""
 
     @property
     @override

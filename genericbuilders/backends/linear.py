@@ -9,10 +9,8 @@ from typing_extensions import override
 
 from genericbuilders.adapter import StateAdapter
 from genericbuilders.backends.mamba_base import BaseMambaMetadata, BaseMambaMetadataBuilder
-from genericbuilders.builder import AttentionCGSupport, StateImpl
-from genericbuilders.config import EngineConfig
+from genericbuilders.builder import StateImpl
 from genericbuilders.kernels.state.select import select_state_kernels
-from genericbuilders.specs import MambaSpec
 
 __all__ = [
     "LINEAR",
@@ -35,12 +33,7 @@ class LinearAttentionMetadata(BaseMambaMetadata):
 
 
 class LinearAttentionMetadataBuilder(BaseMambaMetadataBuilder[LinearAttentionMetadata]):
-    """Rows need no chunks. Its kernels are captured for decodes of one token a row only."""
-
-    @classmethod
-    @override
-    def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: MambaSpec) -> AttentionCGSupport:
-        return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
+    """Rows need no chunks."""
 
     @property
     @override

@@ -21,7 +21,6 @@ from genericbuilders.backends.state_plan import ChunkPlan, Ints, chunk_step, pla
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_states
 from genericbuilders.kernels.state.rows import StateRows
-from genericbuilders.keys import TypedMap
 from genericbuilders.metadata import BuildInput, CommonAttentionMetadata
 from genericbuilders.specs import MambaSpec
 
@@ -156,7 +155,10 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
     @classmethod
     @override
     def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: MambaSpec) -> AttentionCGSupport:
-        return AttentionCGSupport.UNIFORM_BATCH
+        """Decodes of one token whose state stays in one block: only their tensors stand in buffers that are kept."""
+        if kv_cache_spec.mamba_cache_mode != "none" or kv_cache_spec.num_speculative_blocks:
+            return AttentionCGSupport.NEVER
+        return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
 
     def kernel_chunk(self) -> int | None:
         """The tokens at whose multiples chunks of a prefill end. Unless overridden: the kernel has no chunks."""
@@ -185,17 +187,17 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
 
     @override
     def build_for_cudagraph_capture(self, common_attn_metadata: CommonAttentionMetadata) -> B:
-        longest = 1 + self.num_speculative
-        if common_attn_metadata.max_query_len > longest:
+        if not self._simple:
             raise ValueError(
-                f"graphs of {type(self).__name__} hold decodes of at most {longest} tokens a row; the batch to capture "
-                f"has rows of {common_attn_metadata.max_query_len}"
+                f"{type(self).__name__} is not captured with speculative states, or in the mode "
+                f"{self.kv_cache_spec.mamba_cache_mode!r}; ask get_cudagraph_support first"
             )
-        inputs = common_attn_metadata.inputs
-        if self.num_speculative and NUM_ACCEPTED_TOKENS not in inputs:
-            inputs = TypedMap()
-            inputs.put(NUM_ACCEPTED_TOKENS, torch.ones(common_attn_metadata.num_reqs, dtype=torch.int32))
-        return self.build(0, replace(common_attn_metadata, inputs=inputs))
+        if common_attn_metadata.max_query_len > 1:
+            raise ValueError(
+                f"graphs of {type(self).__name__} hold decodes of one token a row; the batch to capture has rows of "
+                f"{common_attn_metadata.max_query_len}"
+            )
+        return self.build(0, common_attn_metadata)
 
     @override
     def update_block_table(self, metadata: B, blk_table: Tensor, slot_mapping: Tensor) -> B:

@@ -225,7 +225,7 @@ def _engine_config(model: Model, options: EngineOptions) -> EngineConfig:
         raise ValueError(f"max_model_len is {max_model_len}; the model's positions reach {model.max_model_len}")
     return EngineConfig(
         max_model_len=max_model_len,
-        max_num_seqs=min(options.max_num_seqs, options.max_num_batched_tokens),
+        max_num_seqs=min(options.max_num_seqs, max(1, options.max_num_batched_tokens)),
         max_num_batched_tokens=options.max_num_batched_tokens,
         block_size=options.block_size,
         num_blocks=options.num_blocks,

@@ -254,15 +254,21 @@ def check_padding(stale: int, padded_tokens: bool) -> None:
             assert tell(built.rows)[:-3] == expected([*rows, *more], state_spec())
 
 
-def test_graph_support_is_each_back_ends_own() -> None:
-    config = EngineConfig(max_model_len=8)
+@pytest.mark.parametrize(
+    ("spec", "support"),
+    [
+        (state_spec(), AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE),
+        (state_spec("align"), AttentionCGSupport.NEVER),
+        (state_spec("all"), AttentionCGSupport.NEVER),
+        (state_spec(num_speculative=2), AttentionCGSupport.NEVER),
+    ],
+)
+def test_graphs_are_promised_only_where_all_tensors_stand_in_buffers(
+    spec: MambaSpec, support: AttentionCGSupport
+) -> None:
     adapters: Sequence[Adapter] = (MAMBA1, MAMBA2, GDN, LINEAR, BAILING_LINEAR, SHORT_CONV)
     for adapter in adapters:
-        support = adapter.cudagraph_support(config, state_spec())
-        single = adapter is LINEAR
-        assert support is (
-            AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE if single else AttentionCGSupport.UNIFORM_BATCH
-        )
+        assert adapter.cudagraph_support(EngineConfig(max_model_len=8), spec) is support
 
 
 LAYER = StateLayerConfig(state_spec().shapes, state_spec().dtypes, CHUNK)

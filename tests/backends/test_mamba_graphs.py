@@ -9,6 +9,7 @@ from state_batches import bind_state, block_of, counts, ints, state_batch, state
 from genericbuilders.adapter import Step
 from genericbuilders.backends.gdn import GDN
 from genericbuilders.backends.mamba2 import MAMBA2
+from genericbuilders.specs import MambaSpec
 
 
 def test_case_13_padded_decodes_of_another_group_stand_in_its_own_buffer() -> None:
@@ -36,7 +37,7 @@ def test_a_graph_holds_no_rows_longer_than_its_candidates() -> None:
     step = Step()
     group.build_for_cudagraph_capture(state_batch([(1, 5)]), step)
     assert group.metadata(step).num_decodes == 1
-    with pytest.raises(ValueError, match="at most 1 tokens a row; the batch to capture has rows of 4"):
+    with pytest.raises(ValueError, match="one token a row; the batch to capture has rows of 4"):
         group.build_for_cudagraph_capture(state_batch([(4, 5)]), step)
 
 
@@ -47,3 +48,9 @@ def test_case_16_one_builder_takes_the_mixes_one_behind_the_other() -> None:
         for rows, drafts in (([(4, 9), (2, 5)], [3, 1]), ([(1, 9)], [-1]), ([(4, 5), (6, 0), (1, 4)], [3, -1, -1]))
     ]
     assert found == [(0, 0, 2), (1, 0, 0), (1, 1, 1)]
+
+
+@pytest.mark.parametrize("spec", [state_spec("align"), state_spec(num_speculative=2)])
+def test_what_is_not_promised_is_not_captured(spec: MambaSpec) -> None:
+    with pytest.raises(ValueError, match="is not captured with speculative states, or in the mode"):
+        bind_state(GDN, spec).builder.build_for_cudagraph_capture(state_batch([(1, 5)]))
