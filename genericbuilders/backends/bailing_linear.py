@@ -27,7 +27,7 @@ class BailingLinearAttentionMetadata(BaseMambaMetadata):
 
 
 class BailingLinearAttentionMetadataBuilder(BaseMambaMetadataBuilder[BailingLinearAttentionMetadata]):
-    """Rows need no chunks."""
+    """Rows need no chunks; unlike `linear`, graphs hold rows of candidates, too, by the rule of the base."""
 
     @property
     @override

@@ -9,8 +9,10 @@ from typing_extensions import override
 
 from genericbuilders.adapter import StateAdapter
 from genericbuilders.backends.mamba_base import BaseMambaMetadata, BaseMambaMetadataBuilder
-from genericbuilders.builder import StateImpl
+from genericbuilders.builder import AttentionCGSupport, StateImpl
+from genericbuilders.config import EngineConfig
 from genericbuilders.kernels.state.select import select_state_kernels
+from genericbuilders.specs import MambaSpec
 
 __all__ = [
     "LINEAR",
@@ -33,7 +35,12 @@ class LinearAttentionMetadata(BaseMambaMetadata):
 
 
 class LinearAttentionMetadataBuilder(BaseMambaMetadataBuilder[LinearAttentionMetadata]):
-    """Rows need no chunks."""
+    """Rows need no chunks. Models of this kind have no drafts, so that graphs hold decodes of one token only."""
+
+    @classmethod
+    @override
+    def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: MambaSpec) -> AttentionCGSupport:
+        return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
 
     @property
     @override

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +17,18 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.state_plan import ChunkPlan, Ints, chunk_step, plan_chunks
+from genericbuilders.backends.mamba_metadata import BaseMambaMetadata
+from genericbuilders.backends.state_plan import ChunkPlan, Ints, chunk_step, plan_chunks, plan_uniform
+from genericbuilders.backends.state_speculation import (
+    NUM_ACCEPTED_TOKENS,
+    NUM_DECODE_DRAFT_TOKENS,
+    drafted,
+    read_speculation,
+)
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_states
 from genericbuilders.kernels.state.rows import StateRows
-from genericbuilders.metadata import BuildInput, CommonAttentionMetadata
+from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import MambaSpec
 
 __all__ = [
@@ -31,94 +38,7 @@ __all__ = [
     "BaseMambaMetadataBuilder",
 ]
 
-B = TypeVar("B", bound="BaseMambaMetadata")
-
-NUM_ACCEPTED_TOKENS: BuildInput[Tensor] = BuildInput("num_accepted_tokens")
-"""``[num_reqs]`` int32 on the host: tokens of each row's last step that were kept, with the sampled one; at least 1."""
-
-NUM_DECODE_DRAFT_TOKENS: BuildInput[Tensor] = BuildInput("num_decode_draft_tokens")
-"""``[num_reqs]`` int32 on the host: draft tokens that each row carries; -1 for a row that is no speculative decode."""
-
-
-@dataclass
-class BaseMambaMetadata:
-    """One batch for a state-space layer. Names mean what they mean in vLLM; tensors are on the device.
-
-    Rows come as the runner orders them: decodes first, so that the first ``num_decodes`` rows and tokens are theirs,
-    unless speculative rows stand between. A decode is a row of one token that continues a state; a row that starts a
-    state is a prefill, however short. Rows without tokens (padding) are neither.
-
-    Attributes:
-        num_reqs: rows, padding included.
-        num_actual_tokens: new tokens of all rows.
-        num_decodes: rows at the front of one token each that continue a state.
-        num_decode_tokens: their tokens.
-        num_prefills: rows that are neither those, nor speculative, nor empty.
-        num_prefill_tokens: their tokens.
-        num_spec_decodes: rows whose tokens are candidates, one state each.
-        num_spec_decode_tokens: their tokens.
-        query_start_loc: ``[num_reqs + 1]`` int32.
-        seq_lens: ``[num_reqs]`` int32.
-        rows: the batch as kernels take it.
-        plan: where the states in ``rows`` stand in a block table; ``None`` if each row is one chunk, in column 0.
-        chunk_size: tokens of a whole chunk; ``None`` if kernels have no chunks.
-    """
-
-    num_reqs: int
-    num_actual_tokens: int
-    num_decodes: int
-    num_decode_tokens: int
-    num_prefills: int
-    num_prefill_tokens: int
-    num_spec_decodes: int
-    num_spec_decode_tokens: int
-    query_start_loc: Tensor
-    seq_lens: Tensor
-    rows: StateRows
-    plan: ChunkPlan | None = field(repr=False)
-    chunk_size: int | None
-
-    @property
-    def has_initial_states(self) -> Tensor:
-        """``[num_reqs]`` bool: whether a row continues a state."""
-        return self.rows.initial_state != 0
-
-    @property
-    def state_indices_tensor(self) -> Tensor:
-        """``[num_reqs]`` int32: the block of each row's last state; the null block for rows without tokens."""
-        chunks = self.rows.row_chunks
-        if len(self.rows.chunk_state) == len(chunks) - 1 == self.num_reqs:
-            return self.rows.chunk_state
-        last = (chunks[1:] - 1).clamp(min=0).long()
-        return torch.where(chunks[1:] > chunks[:-1], self.rows.chunk_state[last], 0)
-
-    @property
-    def state_indices_tensor_d(self) -> Tensor:
-        """``[num_decodes]`` int32: the blocks of the decodes' states. Without speculative rows in the batch."""
-        return self.state_indices_tensor[: self.num_decodes]
-
-    @property
-    def state_indices_tensor_p(self) -> Tensor:
-        """``[num_prefills]`` int32: the same of the prefills."""
-        return self.state_indices_tensor[self.prefill_rows]
-
-    @property
-    def has_initial_states_p(self) -> Tensor | None:
-        """``[num_prefills]`` bool: whether a prefill continues a state; ``None`` without prefills."""
-        return self.has_initial_states[self.prefill_rows] if self.num_prefills else None
-
-    @property
-    def query_start_loc_p(self) -> Tensor | None:
-        """``[num_prefills + 1]`` int32, from 0: where the prefills start among their tokens."""
-        if not self.num_prefills:
-            return None
-        first = self.num_decodes
-        return self.query_start_loc[first : first + self.num_prefills + 1] - self.num_decode_tokens
-
-    @property
-    def prefill_rows(self) -> slice:
-        """The rows of the prefills, in a batch without speculative rows and without empty rows between others."""
-        return slice(self.num_decodes, self.num_decodes + self.num_prefills)
+B = TypeVar("B", bound=BaseMambaMetadata)
 
 
 class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
@@ -146,18 +66,23 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
         self._step = chunk_step(kv_cache_spec, self.chunk_size)
         # One state a request, always in column 0.
         self._simple = not keeps_blocks and not self.num_speculative
-        self._arange = torch.arange(config.max_num_seqs + 1, dtype=torch.int32, device=device)
+        most = config.max_num_seqs * (1 + self.num_speculative)
+        self._one = np.ones((), dtype=np.int32)
+        self._arange = torch.arange(most + 1, dtype=torch.int32, device=device)
         self._fronts: dict[int, Tensor] = {}
-        # Where a graph of decodes reads the blocks of its rows.
-        self._blocks_of_graph = torch.zeros(config.max_num_seqs, dtype=torch.int32, device=device)
+        self._steps: dict[tuple[int, int], Tensor] = {}
+        # Where a graph of uniform decodes reads the blocks of its rows: those stored, and, if others, those read.
+        self._blocks_of_graph = torch.zeros(most, dtype=torch.int32, device=device)
+        self._initial_of_graph = torch.zeros(config.max_num_seqs, dtype=torch.int32, device=device)
         self._on_host = device.type == "cpu"
 
     @classmethod
     @override
     def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: MambaSpec) -> AttentionCGSupport:
-        """Decodes of one token whose state stays in one block: only their tensors stand in buffers that are kept."""
-        if kv_cache_spec.mamba_cache_mode != "none" or kv_cache_spec.num_speculative_blocks:
-            return AttentionCGSupport.NEVER
+        """Rows that all continue states: by one token, or by all candidates of a run whose states the spec holds."""
+        drafts = config.num_speculative_tokens
+        if 0 < drafts <= kv_cache_spec.num_speculative_blocks:
+            return AttentionCGSupport.UNIFORM_BATCH
         return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
 
     def kernel_chunk(self) -> int | None:
@@ -187,17 +112,13 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
 
     @override
     def build_for_cudagraph_capture(self, common_attn_metadata: CommonAttentionMetadata) -> B:
-        if not self._simple:
+        most = 1 + self.num_speculative
+        if common_attn_metadata.max_query_len > most:
             raise ValueError(
-                f"{type(self).__name__} is not captured with speculative states, or in the mode "
-                f"{self.kv_cache_spec.mamba_cache_mode!r}; ask get_cudagraph_support first"
+                f"graphs of {type(self).__name__} hold rows that continue states by at most {most} tokens each; the "
+                f"batch to capture has rows of {common_attn_metadata.max_query_len}"
             )
-        if common_attn_metadata.max_query_len > 1:
-            raise ValueError(
-                f"graphs of {type(self).__name__} hold decodes of one token a row; the batch to capture has rows of "
-                f"{common_attn_metadata.max_query_len}"
-            )
-        return self.build(0, common_attn_metadata)
+        return self.build(0, drafted(common_attn_metadata) if self.num_speculative else common_attn_metadata)
 
     @override
     def update_block_table(self, metadata: B, blk_table: Tensor, slot_mapping: Tensor) -> B:
@@ -246,7 +167,8 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
         lens = starts[1:] - starts[:-1]
         if not count or np.count_nonzero(lens) < count:
             return self._planned(common)
-        continued: npt.NDArray[np.bool_] = common.num_computed_tokens_cpu.numpy() > 0
+        # 1 where a row continues a state, in the element type of all operands: a cast would double the time.
+        continued: Ints = np.minimum(common.num_computed_tokens_cpu.numpy(), self._one)
         # No row is empty: a length equals its flag where it is 1 and the row continues a state.
         single = lens == continued
         # The first row that is no decode; where all are, argmin is 0.
@@ -269,8 +191,13 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
         starts: Ints = common.query_start_loc_cpu.numpy()
         computed: Ints = common.num_computed_tokens_cpu.numpy()
         lens = starts[1:] - starts[:-1]
-        accepted, speculative = self._speculation(common)
-        plan = plan_chunks(self.kv_cache_spec, starts, computed, self._step, accepted, speculative)
+        accepted, speculative = read_speculation(common, self.num_speculative)
+        uniform = self._uniform_rows(common, computed, speculative)
+        if uniform:
+            kept = None if accepted is None else accepted[:uniform]
+            plan = plan_uniform(self.kv_cache_spec, computed[:uniform], common.num_reqs, common.max_query_len, kept)
+        else:
+            plan = plan_chunks(self.kv_cache_spec, starts, computed, self._step, accepted, speculative)
         single = (lens == 1) & (computed > 0)
         num_filled = int(np.count_nonzero(lens))
         if speculative is None:
@@ -278,18 +205,8 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
         else:
             decodes = int(np.count_nonzero(single & ~speculative))
             spec_rows, spec_tokens = int(np.count_nonzero(speculative)), int(lens[speculative].sum())
-        initial, stored = self._gathered(plan, common.block_table_tensor)
         tokens = common.num_actual_tokens
-        rows = StateRows(
-            tokens,
-            plan.max_chunks,
-            plan.max_chunk_len,
-            common.query_start_loc,
-            initial,
-            self._sent(plan.row_chunks),
-            self._sent(plan.chunk_start_loc),
-            stored,
-        )
+        rows = self._rows_of(plan, common)
         return self._metadata_type(
             common.num_reqs,
             tokens,
@@ -306,53 +223,43 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
             self.chunk_size,
         )
 
-    def _speculation(self, common: CommonAttentionMetadata) -> tuple[Ints | None, npt.NDArray[np.bool_] | None]:
-        """Accepted tokens a row, and which rows are speculative, where speculative states are kept."""
-        if not self.num_speculative:
-            return None, None
-        lens = np.diff(common.query_start_loc_cpu.numpy())
-        if NUM_ACCEPTED_TOKENS not in common.inputs:
-            continued = np.flatnonzero((lens > 0) & (common.num_computed_tokens_cpu.numpy() > 0))
-            if continued.size:
-                raise ValueError(
-                    f"row {continued[0]} continues one of {1 + self.num_speculative} states, but common.inputs does "
-                    "not say which: put NUM_ACCEPTED_TOKENS there"
-                )
-            return None, None
-        accepted: Ints = common.inputs[NUM_ACCEPTED_TOKENS].numpy()
-        most = 1 + self.num_speculative
-        if NUM_DECODE_DRAFT_TOKENS not in common.inputs:
-            speculative = np.zeros(len(lens), dtype=np.bool_)
-        else:
-            drafts: Ints = common.inputs[NUM_DECODE_DRAFT_TOKENS].numpy()
-            speculative = (drafts >= 0) & (lens > 0)
-            odd = np.flatnonzero(speculative & (lens != drafts + 1))
-            if odd.size:
-                raise ValueError(
-                    f"row {odd[0]} has {lens[odd[0]]} tokens and {drafts[odd[0]]} drafts; a speculative row has one "
-                    "token more than drafts, any other -1 drafts"
-                )
-        wrong = np.flatnonzero(((accepted < 1) | (accepted > most)) & (lens > 0))
-        if wrong.size:
-            raise ValueError(
-                f"row {wrong[0]} has {accepted[wrong[0]]} accepted tokens; with {self.num_speculative} speculative "
-                f"states it must be 1 to {most}"
+    def _uniform_rows(
+        self, common: CommonAttentionMetadata, computed: Ints, speculative: npt.NDArray[np.bool_] | None
+    ) -> int:
+        """How many rows a graph of uniform decodes would take this batch for; 0 where it is none."""
+        query_len = common.max_query_len
+        count = common.num_actual_tokens // query_len if query_len else 0
+        if not count or query_len > 1 + self.num_speculative or count * query_len != common.num_actual_tokens:
+            return 0
+        # No row is longer than query_len: if so many have all tokens, each of them has its share.
+        if common.query_start_loc_cpu.numpy()[count] != common.num_actual_tokens:
+            return 0
+        if count < common.num_reqs and len(common.slot_mapping) < common.num_reqs * query_len:
+            return 0
+        if query_len > 1 and (speculative is None or np.count_nonzero(speculative[:count]) < count):
+            return 0
+        return count if np.count_nonzero(computed[:count]) == count else 0
+
+    def _rows_of(self, plan: ChunkPlan, common: CommonAttentionMetadata) -> StateRows:
+        initial, stored = self._gathered(plan, common.block_table_tensor)
+        if not plan.uniform:
+            loc, chunks, starts = common.query_start_loc, self._sent(plan.row_chunks), self._sent(plan.chunk_start_loc)
+            return StateRows(
+                common.num_actual_tokens, plan.max_chunks, plan.max_chunk_len, loc, initial, chunks, starts, stored
             )
-        long = np.flatnonzero(speculative & (lens > most))
-        if long.size:
-            raise ValueError(
-                f"row {long[0]} carries {lens[long[0]]} candidates; with {self.num_speculative} speculative states "
-                f"there can be {most}"
-            )
-        return accepted, speculative
+        num_tokens = len(stored)
+        starts = self._front(num_tokens + 1)
+        loc = starts if plan.max_chunks == 1 else self._multiples(plan.max_chunks, len(initial) + 1)
+        return StateRows(num_tokens, plan.max_chunks, 1, loc, initial, loc, starts, stored)
 
     def _gathered(self, plan: ChunkPlan, block_table: Tensor) -> tuple[Tensor, Tensor]:
         """The blocks that the plan's columns name: initial states, and stored ones."""
         every = np.arange(len(plan.initial_column), dtype=np.int32)
-        return (
-            self._blocks(block_table, every, plan.initial_column),
-            self._blocks(block_table, plan.chunk_row, plan.chunk_column),
-        )
+        initial = self._blocks(block_table, every, plan.initial_column)
+        stored = self._blocks(block_table, plan.chunk_row, plan.chunk_column)
+        if not plan.uniform:
+            return initial, stored
+        return _put(self._initial_of_graph, initial), _put(self._blocks_of_graph, stored)
 
     def _blocks(self, block_table: Tensor, rows: Ints, columns: Ints) -> Tensor:
         """``block_table[rows, columns]``, the null block where a column is -1."""
@@ -376,6 +283,13 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
             found = self._fronts[count] = self._arange[:count]
         return found
 
+    def _multiples(self, step: int, count: int) -> Tensor:
+        """0, ``step``, 2 ``step`` ... of one length, likewise kept, so that a graph finds them again."""
+        found = self._steps.get((step, count))
+        if found is None:
+            found = self._steps[step, count] = self._arange[: step * (count - 1) + 1 : step].contiguous()
+        return found
+
     def _sent(self, values: Ints | npt.NDArray[np.bool_]) -> Tensor:
         """A host array on the device."""
         made = torch.as_tensor(values)
@@ -391,3 +305,9 @@ def _num_leading(flags: npt.NDArray[np.bool_]) -> int:
     """How many flags are set before the first that is not."""
     first = int(flags.argmin()) if len(flags) else 0
     return len(flags) if len(flags) and flags[first] else first
+
+
+def _put(buffer: Tensor, values: Tensor) -> Tensor:
+    """``values`` at the front of ``buffer``."""
+    front = buffer[: len(values)]
+    return front.copy_(values)

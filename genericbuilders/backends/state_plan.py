@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from genericbuilders.specs import MambaSpec
 
-__all__ = ["ChunkPlan", "Ints", "chunk_step", "plan_chunks"]
+__all__ = ["ChunkPlan", "Ints", "chunk_step", "plan_chunks", "plan_uniform"]
 
 Ints: TypeAlias = npt.NDArray[np.integer]
 
@@ -31,6 +31,8 @@ class ChunkPlan:
         chunk_column: ``[num_chunks]`` int32: the column in which the state behind a chunk is stored; -1 if it is not.
         max_chunks: the most chunks in a row.
         max_chunk_len: the most tokens in a chunk.
+        uniform: whether every row has ``max_chunks`` chunks of one token, rows of padding too, as a CUDA graph of
+            uniform decodes needs it.
     """
 
     row_chunks: Ints
@@ -40,6 +42,7 @@ class ChunkPlan:
     chunk_column: Ints
     max_chunks: int
     max_chunk_len: int
+    uniform: bool = False
 
 
 def chunk_step(spec: MambaSpec, chunk_size: int | None) -> int:
@@ -113,3 +116,35 @@ def plan_chunks(
         int(counts.max(initial=0)),
         int(np.diff(loc).max(initial=0)),
     )
+
+
+def plan_uniform(
+    spec: MambaSpec,
+    num_computed_tokens: Ints,
+    num_rows: int,
+    query_len: int,
+    num_accepted_tokens: Ints | None = None,
+) -> ChunkPlan:
+    """`plan_chunks` of rows that continue states by ``query_len`` tokens each, and of padding as long as they are.
+
+    Rows of padding start from zeros, and no state of theirs is stored.
+
+    Args:
+        spec: mode and block size.
+        num_computed_tokens: ``[num_reqs]``, of the rows without padding; none is 0.
+        num_rows: rows, padding included.
+        query_len: tokens; more than 1 only for speculative rows.
+        num_accepted_tokens: ``[num_reqs]``, at least 1; ``None`` if no speculative states are kept.
+    """
+    count, tokens = len(num_computed_tokens), num_rows * query_len
+    initial = np.full(num_rows, -1, dtype=np.int32)
+    column = np.full((num_rows, query_len), -1, dtype=np.int32)
+    if spec.mamba_cache_mode == "none":
+        initial[:count] = 0 if num_accepted_tokens is None else num_accepted_tokens - 1
+        column[:count] = np.arange(query_len)
+    else:
+        initial[:count] = (num_computed_tokens - 1) // spec.block_size
+        column[:count] = num_computed_tokens[:, None] // spec.block_size
+    every = np.arange(tokens + 1, dtype=np.int32)
+    row = every[:tokens] // query_len
+    return ChunkPlan(every[::query_len], every, row, initial, column.reshape(-1), query_len, 1, uniform=True)

@@ -16,7 +16,7 @@ from state_batches import CHUNK, CPU, Told, bind_state, block_of, counts, expect
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from genericbuilders.adapter import Adapter, StateAdapter
+from genericbuilders.adapter import StateAdapter
 from genericbuilders.backends import mamba_base, state_plan
 from genericbuilders.backends.bailing_linear import BAILING_LINEAR
 from genericbuilders.backends.gdn import GDN
@@ -26,7 +26,6 @@ from genericbuilders.backends.mamba2 import MAMBA2
 from genericbuilders.backends.mamba_base import BaseMambaMetadata, BaseMambaMetadataBuilder
 from genericbuilders.backends.short_conv import SHORT_CONV
 from genericbuilders.backends.state_plan import ChunkPlan, Ints
-from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.config import EngineConfig, StateLayerConfig
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import MambaCacheMode, MambaSpec
@@ -238,12 +237,12 @@ def test_chunks_stand_at_the_same_places_however_a_prompt_is_fed() -> None:
 
 
 @pytest.mark.parametrize("stale", [0, 1, 7])
-@pytest.mark.parametrize("padded_tokens", [False, True])
-def test_padding_is_neutral_whatever_stands_in_the_buffers(stale: int, padded_tokens: bool) -> None:
+@pytest.mark.parametrize("padded_tokens", [0, 1])
+def test_padding_is_neutral_whatever_stands_in_the_buffers(stale: int, padded_tokens: int) -> None:
     check_padding(stale, padded_tokens)
 
 
-def check_padding(stale: int, padded_tokens: bool) -> None:
+def check_padding(stale: int, padded_tokens: int) -> None:
     rows = [(1, 5), (1, 9)]
     for build in FAMILY:
         for more in ([], [(3, 0)]):
@@ -252,23 +251,6 @@ def check_padding(stale: int, padded_tokens: bool) -> None:
             assert counts(built) == (2, len(more), 0)
             assert tell(built.rows)[-3:] == [Told(0, {})] * 3
             assert tell(built.rows)[:-3] == expected([*rows, *more], state_spec())
-
-
-@pytest.mark.parametrize(
-    ("spec", "support"),
-    [
-        (state_spec(), AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE),
-        (state_spec("align"), AttentionCGSupport.NEVER),
-        (state_spec("all"), AttentionCGSupport.NEVER),
-        (state_spec(num_speculative=2), AttentionCGSupport.NEVER),
-    ],
-)
-def test_graphs_are_promised_only_where_all_tensors_stand_in_buffers(
-    spec: MambaSpec, support: AttentionCGSupport
-) -> None:
-    adapters: Sequence[Adapter] = (MAMBA1, MAMBA2, GDN, LINEAR, BAILING_LINEAR, SHORT_CONV)
-    for adapter in adapters:
-        assert adapter.cudagraph_support(EngineConfig(max_model_len=8), spec) is support
 
 
 LAYER = StateLayerConfig(state_spec().shapes, state_spec().dtypes, CHUNK)
@@ -331,7 +313,7 @@ def split_behind_two(flags: Ints) -> int:
     return min(len(flags), 2)
 
 
-def no_speculation(builder: object, common: CommonAttentionMetadata) -> tuple[None, None]:
+def no_speculation(common: CommonAttentionMetadata, num_speculative: int) -> tuple[None, None]:
     return None, None
 
 
@@ -339,7 +321,7 @@ def no_row_is_empty(values: Ints) -> int:
     return len(values)
 
 
-def at_most_four(builder: object, common: CommonAttentionMetadata) -> tuple[None, None]:
+def at_most_four(common: CommonAttentionMetadata, num_speculative: int) -> tuple[None, None]:
     raise ValueError("more than 4 candidates")
 
 
@@ -361,11 +343,11 @@ def at_most_four(builder: object, common: CommonAttentionMetadata) -> tuple[None
         ),
         ((mamba_base, "_num_leading", split_behind_two), partial(check_split, [(1, 3)] * 6 + [(20, 0)], (6, 20))),
         (
-            (BaseMambaMetadataBuilder, "_speculation", no_speculation),
+            (mamba_base, "read_speculation", no_speculation),
             partial(check_classes, [(4, 9), (2, 5)], [3, 1], (0, 0, 2)),
         ),
-        ((BaseMambaMetadataBuilder, "_speculation", at_most_four), test_case_17_six_speculative_tokens),
-        ((np, "count_nonzero", no_row_is_empty), partial(check_padding, 7, padded_tokens=False)),
+        ((mamba_base, "read_speculation", at_most_four), test_case_17_six_speculative_tokens),
+        ((np, "count_nonzero", no_row_is_empty), partial(check_padding, 7, padded_tokens=0)),
     ],
     ids=("06", "11", "13", "14", "15", "16", "17", "padding"),
 )

@@ -78,7 +78,7 @@ def state_batch(
     rows: Sequence[tuple[int, int]],
     *,
     padding: int = 0,
-    padded_tokens: bool = False,
+    padded_tokens: int = 0,
     stale: int = 7,
     columns: int = COLUMNS,
     accepted: Sequence[int] | None = None,
@@ -89,7 +89,7 @@ def state_batch(
     Args:
         rows: one for each request.
         padding: rows that padding adds.
-        padded_tokens: whether each of those has a token in the batch, as in a graph of decodes.
+        padded_tokens: tokens that each of those has in the batch, as in a graph of decodes.
         stale: what the buffers hold for them where nothing was written.
         columns: of the block table.
         accepted: tokens of each row that were kept in its last step.
