@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -33,6 +34,11 @@ class BailingLinearAttentionMetadataBuilder(BaseMambaMetadataBuilder[BailingLine
     @override
     def metadata_type(self) -> type[BailingLinearAttentionMetadata]:
         return BailingLinearAttentionMetadata
+
+    @property
+    @override
+    def state_axes(self) -> Sequence[Sequence[str]]:
+        return (("num_heads", "head_dim", "head_dim"),)
 
 
 class BailingLinearAttentionImpl(StateImpl[BailingLinearAttentionMetadata, LinearInputs]):

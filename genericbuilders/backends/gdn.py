@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -46,6 +47,11 @@ class GDNMetadataBuilder(BaseMambaMetadataBuilder[GDNMetadata]):
     @override
     def metadata_type(self) -> type[GDNMetadata]:
         return GDNMetadata
+
+    @property
+    @override
+    def state_axes(self) -> Sequence[Sequence[str]]:
+        return (("conv_width - 1", "conv_dim"), ("num_value_heads", "value_dim", "key_dim"))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -46,6 +47,11 @@ class LinearAttentionMetadataBuilder(BaseMambaMetadataBuilder[LinearAttentionMet
     @override
     def metadata_type(self) -> type[LinearAttentionMetadata]:
         return LinearAttentionMetadata
+
+    @property
+    @override
+    def state_axes(self) -> Sequence[Sequence[str]]:
+        return (("num_heads", "head_dim", "head_dim"),)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -49,6 +49,11 @@ class Mamba1MetadataBuilder(BaseMambaMetadataBuilder[Mamba1Metadata]):
     @override
     def metadata_type(self) -> type[Mamba1Metadata]:
         return Mamba1Metadata
+
+    @property
+    @override
+    def state_axes(self) -> Sequence[Sequence[str]]:
+        return (("conv_width - 1", "dim"), ("dim", "state_size"))
 
 
 @dataclass(frozen=True)

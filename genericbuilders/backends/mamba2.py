@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -95,6 +96,11 @@ class Mamba2MetadataBuilder(BaseMambaMetadataBuilder[Mamba2Metadata]):
     @override
     def metadata_type(self) -> type[Mamba2Metadata]:
         return Mamba2Metadata
+
+    @property
+    @override
+    def state_axes(self) -> Sequence[Sequence[str]]:
+        return (("conv_width - 1", "conv_dim"), ("num_heads", "head_dim", "state_size"))
 
 
 @dataclass(frozen=True)

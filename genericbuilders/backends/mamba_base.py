@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +45,9 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
     """Builds the metadata ``B`` of one state-space back end; a subclass names it.
 
     Raises:
-        ValueError: a layer's states are not those of the spec, or speculative states are to be kept in a mode that
-            also keeps block ends.
+        ValueError: a layer's states are not those of the spec, or have other axes than the back end's; or speculative
+            states are to be kept in a mode that also keeps block ends.
+        TypeError: the metadata has further fields without defaults.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
         check_states(config, layer_names, kv_cache_spec.shapes, kv_cache_spec.dtypes)
+        self._check_axes(layer_names, kv_cache_spec)
         self.num_speculative: int = kv_cache_spec.num_speculative_blocks
         keeps_blocks = kv_cache_spec.mamba_cache_mode != "none"
         if self.num_speculative and keeps_blocks:
@@ -61,7 +63,7 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
                 f"layers {list(layer_names)} keep {self.num_speculative} speculative states in the mode "
                 f"{kv_cache_spec.mamba_cache_mode!r}; speculative decoding is served in the mode 'none'"
             )
-        self._metadata_type = self.metadata_type
+        self._metadata_type = _checked(self.metadata_type)
         self.chunk_size: int | None = self.kernel_chunk()
         self._step = chunk_step(kv_cache_spec, self.chunk_size)
         # One state a request, always in column 0.
@@ -92,7 +94,25 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
     @property
     @abstractmethod
     def metadata_type(self) -> type[B]:
-        """This back end's metadata: a subclass of `BaseMambaMetadata` with the same fields."""
+        """This back end's metadata: a subclass of `BaseMambaMetadata` whose further fields, if any, have defaults."""
+
+    @property
+    def state_axes(self) -> Sequence[Sequence[str]] | None:
+        """The names of the axes of each tensor of a state. Unless overridden: a state may have any."""
+        return None
+
+    def _check_axes(self, layer_names: Sequence[str], spec: MambaSpec) -> None:
+        """Refuse states that the implementation could not unpack, before anything is allocated."""
+        wanted = self.state_axes
+        if wanted is not None and [len(shape) for shape in spec.shapes] != [len(axes) for axes in wanted]:
+            told = ", ".join(f"[{', '.join(axes)}]" for axes in wanted)
+            raise ValueError(
+                f"layers {list(layer_names)} keep states of shapes {spec.shapes}; {type(self).__name__} needs "
+                f"{len(wanted)} tensor{'' if len(wanted) == 1 else 's'}: {told}"
+            )
+        whole = [str(dtype) for dtype in spec.dtypes if not dtype.is_floating_point]
+        if whole:
+            raise ValueError(f"layers {list(layer_names)} keep states in {', '.join(whole)}; use floating-point types")
 
     @override
     def build(
@@ -294,6 +314,22 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
         """A host array on the device."""
         made = torch.as_tensor(values)
         return made if self._on_host else made.pin_memory().to(self.device, non_blocking=True)
+
+
+def _checked(metadata_type: type[B]) -> type[B]:
+    """``metadata_type``, if it can be made of the shared fields alone."""
+    shared = {field.name for field in fields(BaseMambaMetadata)}
+    missing = [
+        field.name
+        for field in fields(metadata_type)
+        if field.init and field.name not in shared and field.default is field.default_factory is MISSING
+    ]
+    if missing:
+        raise TypeError(
+            f"{metadata_type.__qualname__} adds fields without defaults to BaseMambaMetadata: {', '.join(missing)}; "
+            "give them defaults, or set them in build()"
+        )
+    return metadata_type
 
 
 def _first_column(block_table: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -39,6 +40,11 @@ class ShortConvMetadataBuilder(BaseMambaMetadataBuilder[ShortConvMetadata]):
     @override
     def metadata_type(self) -> type[ShortConvMetadata]:
         return ShortConvMetadata
+
+    @property
+    @override
+    def state_axes(self) -> Sequence[Sequence[str]]:
+        return (("conv_width - 1", "dim"),)
 
 
 @dataclass(frozen=True)

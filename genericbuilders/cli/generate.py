@@ -75,6 +75,10 @@ def generate(
     num_blocks: Annotated[
         int | None, typer.Option(help="Cache blocks of each group of attention layers. Default: as memory allows.")
     ] = None,
+    max_model_len: Annotated[
+        int | None,
+        typer.Option(help="Tokens in one request, prompt and output. Default: as many as the model reaches."),
+    ] = None,
     max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens in one step.")] = 512,
     max_num_seqs: Annotated[int, typer.Option(help="Requests in one step.")] = 64,
     temperature: Annotated[float, typer.Option(help="0 takes the most likely token.")] = 0.0,
@@ -124,6 +128,7 @@ def generate(
                     options = EngineOptions(
                         block_size=block_size,
                         num_blocks=num_blocks,
+                        max_model_len=max_model_len,
                         max_num_batched_tokens=max_num_batched_tokens,
                         max_num_seqs=max_num_seqs,
                         enable_prefix_caching=not no_prefix_caching,

@@ -63,9 +63,9 @@ def make_plan(
         NoBackendError: there is no back end of that name.
     """
     try:
-        # The length comes with the model; all other limits can be checked now.
+        # Whether the model reaches that far, it says itself; all else can be checked now.
         EngineConfig(
-            max_model_len=1,
+            max_model_len=1 if options.max_model_len is None else options.max_model_len,
             max_num_seqs=options.max_num_seqs,
             max_num_batched_tokens=options.max_num_batched_tokens,
             block_size=options.block_size,
@@ -172,13 +172,19 @@ def _default_model(loaders: Sequence[ModelLoader], progress: Callable[[str], Non
 def _check_pool(model: Model, options: EngineOptions, num_blocks: int) -> None:
     """Refuse pools that cannot fit, before any part of them is made."""
     plan = plan_model(model, options)
+    attention = [group for group in plan.groups if not _keeps_states(group.group.kv_cache_spec)]
+    if not attention:
+        tell(
+            "--num-blocks changes nothing: the model has no attention layers; --max-num-seqs decides",
+            "warning",
+            "yellow",
+        )
     if model.device.type == "cuda":
         total = torch.cuda.mem_get_info(model.device)[1]
     else:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if plan.total_bytes <= total:
         return
-    attention = [group for group in plan.groups if not _keeps_states(group.group.kv_cache_spec)]
     block = sum(group.block_bytes for group in attention)
     states = plan.total_bytes - sum(group.total_bytes for group in attention)
     if not block or states + 2 * block > total:

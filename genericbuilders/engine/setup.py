@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -39,6 +40,7 @@ from genericbuilders.specs import (
 
 __all__ = ["EngineOptions", "EngineSetup", "bind_groups", "build_engine", "load_model", "plan_model", "prepare"]
 
+_Members: TypeAlias = Mapping[tuple[Adapter, KVCacheSpec], Sequence[Layer]]
 JSON = dict[str, "JSON"] | list["JSON"] | str | int | float | bool | None
 # Of the memory that is free when an engine is made, the part that its caches take at most, if not told otherwise.
 FREE_MEMORY_SHARE = 0.25
@@ -154,10 +156,10 @@ def build_engine(loaded: LoadedModel, options: EngineOptions) -> Engine:
 
 def prepare(loaded: LoadedModel, options: EngineOptions) -> EngineSetup:
     """Bind the model's layers and plan their caches; see `build_engine`."""
-    config = _engine_config(loaded.model, options)
-    groups = bind_groups(loaded.model, config, hybrid_kv_cache=options.hybrid_kv_cache)
-    plan = plan_model(loaded.model, options)
-    return EngineSetup(loaded, config, groups, plan)
+    model, config = loaded.model, _engine_config(loaded.model, options)
+    members = _members(model, options.hybrid_kv_cache)
+    groups = _bind(members, model, config)
+    return EngineSetup(loaded, config, groups, _plan(members, model, config))
 
 
 def plan_model(model: Model, options: EngineOptions) -> CachePlan:
@@ -167,8 +169,10 @@ def plan_model(model: Model, options: EngineOptions) -> CachePlan:
         ValueError: an option is out of its range, or the memory is too small.
         BindError: a layer cannot keep all blocks, though it has to.
     """
-    config = _engine_config(model, options)
-    members = _members(model, options.hybrid_kv_cache)
+    return _plan(_members(model, options.hybrid_kv_cache), model, _engine_config(model, options))
+
+
+def _plan(members: _Members, model: Model, config: EngineConfig) -> CachePlan:
     specs = [KVCacheGroupSpec(tuple(layer.name for layer in layers), spec) for (_, spec), layers in members.items()]
     # Pages of a shared pool are padded, which only this layout can hold.
     may_share = all(placed.layer.config.kv_cache_layout is KVCacheLayout.BLOCK_FIRST for placed in model.layers)
@@ -191,13 +195,17 @@ def bind_groups(
     Raises:
         BindError: a layer's spec and back end do not belong together, or a layer cannot keep all blocks.
     """
+    return _bind(_members(model, hybrid_kv_cache), model, config, provided)
+
+
+def _bind(members: _Members, model: Model, config: EngineConfig, provided: Collection[Key] = ()) -> list[Group]:
     return [
-        adapter.bind_any(spec, layers, config, model.device, provided)
-        for (adapter, spec), layers in _members(model, hybrid_kv_cache).items()
+        adapter.bind_any(spec, layers, config, model.device, provided) for (adapter, spec), layers in members.items()
     ]
 
 
-def _members(model: Model, hybrid_kv_cache: bool) -> dict[tuple[Adapter, KVCacheSpec], list[Layer]]:
+def _members(model: Model, hybrid_kv_cache: bool) -> _Members:
+    """The layers of each group, by back end and spec, in the order of their first layers."""
     members: dict[tuple[Adapter, KVCacheSpec], list[Layer]] = {}
     for placed in model.layers:
         members.setdefault((placed.layer.adapter, _layer_spec(placed, hybrid_kv_cache)), []).append(placed.layer)

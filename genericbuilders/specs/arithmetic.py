@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import SupportsIndex
 
-__all__ = ["blocks_spanned", "cdiv", "require_at_least", "round_up"]
+__all__ = ["blocks_spanned", "cdiv", "require_at_least", "require_integer", "round_up"]
 
 
 def cdiv(numerator: int, denominator: int) -> int:
@@ -33,12 +34,24 @@ def blocks_spanned(num_tokens: int, block_size: int, start_multiple: int = 1) ->
     return cdiv(latest_start + num_tokens, block_size)
 
 
+def require_integer(owner: object, name: str, value: object) -> None:
+    """Refuse what only looks like a count: a float would go on and make sizes that are none.
+
+    Raises:
+        TypeError: ``value`` is no integer.
+    """
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool):
+        raise TypeError(f"{type(owner).__name__}: {name} is {value!r}; it must be an integer")
+
+
 def require_at_least(owner: object, name: str, value: int, minimum: int, unit: str = "") -> None:
     """Refuse a count that is too small, naming the spec, the field, the value and the limit.
 
     Raises:
+        TypeError: ``value`` is no integer.
         ValueError: ``value`` is below ``minimum``.
     """
+    require_integer(owner, name, value)
     if value < minimum:
         of = f" {unit}" if unit else ""
         raise ValueError(f"{type(owner).__name__}: {name} is {value}{of}; it must be at least {minimum}")

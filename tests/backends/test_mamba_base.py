@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from state_batches import CHUNK, CPU, Told, bind_state, block_of, counts, expected, ints, state_batch, state_spec, tell
 from torch import Tensor
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, override
 
 from genericbuilders.adapter import StateAdapter
 from genericbuilders.backends import mamba_base, state_plan
@@ -262,6 +262,43 @@ def test_states_of_other_shapes_than_the_layers_are_refused() -> None:
         ValueError, match=r"layer 'l0' keeps states of shapes \(\(3, 5\), .* but its cache is made for \(\(9,"
     ):
         MAMBA2.bind(state_spec(shapes=((9, 5), (2, 3, 4))), [MAMBA2.layer("l0", LAYER)], CONFIG, CPU)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "shapes", "told"),
+    [
+        (SHORT_CONV, ((3, 5), (2, 3, 5)), r"needs 1 tensor: \[conv_width - 1, dim\]"),
+        (MAMBA1, ((3, 5),), r"needs 2 tensors: \[conv_width - 1, dim\], \[dim, state_size\]"),
+        (GDN, ((3, 5), (3, 4)), r"\[num_value_heads, value_dim, key_dim\]"),
+    ],
+)
+def test_states_that_a_back_end_cannot_unpack_are_refused_when_bound(
+    adapter: StateAdapter[M, MambaSpec, X], shapes: tuple[tuple[int, ...], ...], told: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"layers \['l0'\] keep states of shapes .*{told}"):
+        bind_state(adapter, state_spec(shapes=shapes))
+
+
+def test_states_in_whole_numbers_are_refused_when_bound() -> None:
+    with pytest.raises(ValueError, match=r"keep states in torch.int32; use floating-point types"):
+        bind_state(MAMBA1, MambaSpec(8, ((3, 5), (5, 4)), (torch.float32, torch.int32)))
+
+
+@dataclass
+class MarkedMetadata(BaseMambaMetadata):
+    mark: int
+
+
+class MarkedMetadataBuilder(BaseMambaMetadataBuilder[MarkedMetadata]):
+    @property
+    @override
+    def metadata_type(self) -> type[MarkedMetadata]:
+        return MarkedMetadata
+
+
+def test_metadata_that_build_cannot_make_is_refused_when_bound() -> None:
+    with pytest.raises(TypeError, match="MarkedMetadata adds fields without defaults to BaseMambaMetadata: mark; give"):
+        MarkedMetadataBuilder(state_spec(), ["l0"], CONFIG, CPU)
 
 
 def test_speculation_needs_the_mode_none() -> None:

@@ -84,7 +84,8 @@ def builds(chunk_size: int = CHUNK_SIZE) -> dict[str, Build]:
 
 
 def _build(adapter: StateAdapter[M, MambaSpec, X], chunk_size: int) -> Build:
-    spec = MambaSpec(block_size=1024, shapes=SHAPES, dtypes=(torch.float32, torch.float32))
+    shapes = SHAPES[adapter.name]
+    spec = MambaSpec(block_size=1024, shapes=shapes, dtypes=(torch.float32,) * len(shapes))
     layer = StateLayerConfig(spec.shapes, spec.dtypes, chunk_size)
     config = EngineConfig(max_model_len=1024, max_num_seqs=1024, layers={"layer": layer})
     group = adapter.bind(spec, [adapter.layer("layer", layer)], config, torch.device("cpu"))

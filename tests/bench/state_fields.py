@@ -12,7 +12,15 @@ from torch import Tensor
 __all__ = ["CHUNK_SIZE", "FIELDS", "SHAPES", "shown", "state_rows"]
 
 CHUNK_SIZE = 8
-SHAPES = ((3, 5), (2, 3, 4))
+SHAPES: Mapping[str, tuple[tuple[int, ...], ...]] = {
+    "mamba1": ((3, 5), (5, 4)),
+    "mamba2": ((3, 5), (2, 3, 4)),
+    "gdn": ((3, 5), (2, 3, 4)),
+    "linear": ((2, 3, 3),),
+    "bailing_linear": ((2, 3, 3),),
+    "short_conv": ((3, 5),),
+}
+"""The tensors of a small state of each back end."""
 
 COUNTS = ("num_prefills", "num_prefill_tokens", "num_decodes", "num_decode_tokens")
 SPLIT = ("state_indices_tensor_d", "state_indices_tensor_p", "has_initial_states_p", "query_start_loc_p")

@@ -11,8 +11,11 @@ from cli_plugin import LOADER, TinyTokenizer
 from hash_model import HashModel, attention_spec, expected_tokens, state_spec
 from typer.testing import Result
 
+from genericbuilders.cache import plan_caches
+from genericbuilders.cli.plan_table import show_cache_plan
+from genericbuilders.config import EngineConfig
 from genericbuilders.model import LoadedModel, LoadOptions
-from genericbuilders.specs import KVCacheSpec, SlidingWindowSpec
+from genericbuilders.specs import KVCacheGroupSpec, KVCacheSpec, SlidingWindowSpec
 
 Invoke = Callable[..., Result]
 
@@ -107,3 +110,46 @@ def test_states_larger_than_the_machine(
     result = invoke("generate", "--model", model, *RUN, "--num-blocks", 10**12, "--max-num-seqs", 64)
     assert "(256 bytes a block in all attention layers together, and 127 KiB of states)" in result.stderr
     assert "so at most" in result.stderr
+
+
+def test_a_model_of_states_alone_is_told_that_blocks_do_nothing(
+    invoke: Invoke, model: Path, hybrid: Callable[[Sequence[KVCacheSpec]], None]
+) -> None:
+    hybrid([state_spec("none")])
+    told = "--num-blocks changes nothing: the model has no attention layers"
+    assert told in invoke("generate", "--model", model, *RUN, "--num-blocks", 7).stderr
+    assert told not in invoke("generate", "--model", model, *RUN).stderr
+
+
+def test_the_length_of_a_request_decides_what_it_needs(
+    invoke: Invoke, model: Path, hybrid: Callable[[Sequence[KVCacheSpec]], None]
+) -> None:
+    hybrid(SPECS)
+    result = invoke("generate", "--model", model, *RUN, "--max-num-seqs", 3, "--max-model-len", 8)
+    assert result.exit_code == 0, result.stderr
+    assert [row[5] for row in cells(result)] == ["7", "4"]
+    refused = invoke("generate", "--model", model, *RUN, "--max-model-len", 10**6)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "error: max_model_len is 1000000; the model's positions reach 96" in refused.stderr
+    refused = invoke("generate", "--model", model / "missing", *RUN, "--max-model-len", 0)
+    assert "error: max_model_len is 0; it must be at least 1" in refused.stderr
+
+
+@pytest.mark.parametrize(("width", "lines"), [(40, 2), (89, 2), (90, 0)])
+def test_on_a_narrow_terminal_no_word_is_broken(
+    width: int, lines: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    groups = [
+        KVCacheGroupSpec(("layers.0",), attention_spec()),
+        KVCacheGroupSpec(("layers.1", "layers.2"), state_spec("none", num_bytes=1000)),
+    ]
+    config = EngineConfig(max_model_len=96, max_num_seqs=3, block_size=4)
+    show_cache_plan(plan_caches(groups, config, 10**9, may_share=True))
+    shown = capsys.readouterr().err.splitlines()
+    assert sum(line.startswith("cache group") for line in shown) == lines
+    if lines:
+        assert shown[1].startswith(
+            "cache group 1: layers 2: layers.1, ..., spec MambaSpec, block size 4, page bytes 1000"
+        )

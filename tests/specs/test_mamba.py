@@ -71,6 +71,8 @@ def test_fields_are_checked() -> None:
         state(speculative=-1)
     with pytest.raises(ValueError, match="page_size_padded is 559 bytes; the state takes 560 bytes"):
         state(page_size_padded=559)
+    with pytest.raises(TypeError, match=r"MambaSpec: block_size is 8.5; it must be an integer"):
+        state(block_size=8.5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - the run-time check
     with pytest.raises(ValueError, match="block_size is 0 tokens"):
         state(0)
     with pytest.raises(ValueError, match="mamba_cache_mode is 'some'; it must be one of none, align, all"):

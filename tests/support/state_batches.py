@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from state_fields import SHAPES as OWN_SHAPES
 from torch import Tensor
 from typing_extensions import TypeVar
 
@@ -28,7 +29,7 @@ X = TypeVar("X")
 
 CPU = torch.device("cpu")
 CHUNK = 4
-SHAPES: tuple[tuple[int, ...], ...] = ((3, 5), (2, 3, 4))
+SHAPES = OWN_SHAPES["mamba2"]
 DTYPES = (torch.float32, torch.float32)
 COLUMNS = 64
 
@@ -64,6 +65,10 @@ def state_spec(
 def bind_state(
     adapter: StateAdapter[M, MambaSpec, X], spec: MambaSpec, chunk_size: int = CHUNK, max_num_seqs: int = 64
 ) -> BoundGroup[M, MambaSpec]:
+    """The back end bound to ``spec``, with states of its own shapes where ``spec`` has the shapes of another."""
+    if spec.shapes == SHAPES:
+        shapes = OWN_SHAPES[adapter.name]
+        spec = replace(spec, shapes=shapes, dtypes=DTYPES[: len(shapes)])
     layer = StateLayerConfig(spec.shapes, spec.dtypes, chunk_size)
     config = EngineConfig(max_model_len=512, max_num_seqs=max_num_seqs, layers={"l0": layer})
     return adapter.bind(spec, [adapter.layer("l0", layer)], config, CPU)

@@ -45,7 +45,10 @@ def main() -> None:
     config = EngineArgs(
         model=sys.argv[1], skip_tokenizer_init=True, dtype="float32", max_model_len=1024, max_num_seqs=1024
     ).create_engine_config()
-    spec = MambaSpec(block_size=1024, shapes=SHAPES, dtypes=(torch.float32, torch.float32))
+
+    def spec(name: str) -> MambaSpec:
+        shapes = SHAPES[name]
+        return MambaSpec(block_size=1024, shapes=shapes, dtypes=(torch.float32,) * len(shapes))
 
     def common(batch: Batch) -> CommonAttentionMetadata:
         query_lens = torch.diff(batch.query_start_loc)
@@ -73,7 +76,7 @@ def main() -> None:
         "short_conv": ShortConvAttentionMetadataBuilder,
     }
     with set_current_vllm_config(config):
-        builders = {name: kind(spec, ["layer"], config, torch.device("cpu")) for name, kind in kinds.items()}
+        builders = {name: kind(spec(name), ["layer"], config, torch.device("cpu")) for name, kind in kinds.items()}
         enable_envs_cache()
         print(json.dumps({"builders": list(builders)}), file=answers, flush=True)
         for line in sys.stdin:
