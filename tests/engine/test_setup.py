@@ -23,6 +23,7 @@ from genericbuilders.specs import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
     KVCacheSpec,
+    KVQuantMode,
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
 )
@@ -177,6 +178,36 @@ def test_groups_of_equal_pages_share_a_pool_where_that_wastes_less(monkeypatch: 
         serve(engine, specs, prompts_of(seed, 8))
     assert engine.stats.num_cached_tokens > 0
     assert engine.stats.num_preemptions > 0
+
+
+def test_case_08_target_and_draft_of_other_pages_serve_together() -> None:
+    draft = FullAttentionSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=torch.bfloat16)
+    target = replace(draft, dtype=torch.float8_e4m3fn, kv_quant_mode=KVQuantMode.FP8_PER_TENSOR)
+    assert 2 * target.page_size_bytes == draft.page_size_bytes
+    specs = [target, target, draft]
+    for num_blocks in (24, 60):
+        serve(engine_of(specs, EngineOptions(block_size=4, num_blocks=num_blocks)), specs, prompts_of(8, 6))
+
+
+def test_case_09_states_beside_quantised_attention_serve_and_waste_is_told() -> None:
+    draft = FullAttentionSpec(block_size=16, num_kv_heads=1, head_size=128, dtype=torch.bfloat16)
+    packed = replace(
+        draft,
+        head_size=256,
+        dtype=torch.int8,
+        kv_quant_mode=KVQuantMode.INT8_PER_TOKEN_HEAD,
+        state_content_bytes=776,
+    )
+    specs = [state_spec("none", num_bytes=12_648_448), packed, draft]
+    options = EngineOptions(num_blocks=3 * 6 + 1, max_num_seqs=3)  # six blocks for a request of full length
+    setup = prepare(LoadedModel(HashModel(specs), IdTokenizer()), options)
+    assert [group.page_bytes for group in setup.plan.groups] == [12_648_448, 12_416, 8192]
+    assert (setup.plan.requests, setup.plan.waste_bytes) == (3, 0)
+    serve(setup.start(), specs, prompts_of(9, 8))
+    # With blocks for two such requests, the third state holds nothing.
+    few = prepare(setup.loaded, replace(options, num_blocks=2 * 6 + 1))
+    assert (few.plan.requests, few.plan.waste_bytes) == (2, 12_648_448)
+    serve(few.start(), specs, prompts_of(9, 8))
 
 
 @pytest.mark.parametrize("states", ["none", "align", "all"])
