@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import torch
+from torch import Tensor
 
 __all__ = [
     "AttentionLayerConfig",
@@ -16,6 +17,7 @@ __all__ = [
     "LayerConfig",
     "StateLayerConfig",
     "check_heads",
+    "check_reach",
     "check_states",
     "query_heads",
     "state_chunk_size",
@@ -54,9 +56,16 @@ class AttentionLayerConfig(LayerConfig):
         head_size: elements in one head of a query or a key.
         scale: factor on the scores before the softmax; usually ``head_size ** -0.5``.
         causal: whether a token sees only itself and what came before.
+        sliding_window: tokens that a token sees, its own included; ``None`` for all.
+        attention_chunk_size: tokens in a chunk, whose tokens see no other chunk; ``None`` for no chunks.
+        logits_soft_cap: scores stay within plus and minus this (Gemma 2); ``None`` for no cap.
+        alibi_slopes: one for each query head (Press et al. 2022); ``None`` for none.
+        sinks: ``[num_heads]``: learned logits that take a share of the softmax and give nothing (GPT-OSS). Weights, not
+            settings: they are not compared.
 
     Raises:
-        ValueError: a count is not positive, or ``num_kv_heads`` does not divide ``num_heads``.
+        ValueError: a count is not positive, ``num_kv_heads`` does not divide ``num_heads``, both a window and a chunk
+            are set, or there are not as many slopes or sinks as heads.
     """
 
     num_heads: int
@@ -64,6 +73,11 @@ class AttentionLayerConfig(LayerConfig):
     head_size: int
     scale: float
     causal: bool = True
+    sliding_window: int | None = None
+    attention_chunk_size: int | None = None
+    logits_soft_cap: float | None = None
+    alibi_slopes: tuple[float, ...] | None = None
+    sinks: Tensor | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("num_heads", "num_kv_heads", "head_size"):
@@ -74,6 +88,25 @@ class AttentionLayerConfig(LayerConfig):
             raise ValueError(
                 f"num_heads {self.num_heads} is not a multiple of num_kv_heads {self.num_kv_heads}: "
                 "every key-value head serves the same number of query heads"
+            )
+        self._check_reach()
+        if self.logits_soft_cap is not None and not self.logits_soft_cap > 0:
+            raise ValueError(f"logits_soft_cap is {self.logits_soft_cap}; it must be positive, or None for no cap")
+        for name, values in (("alibi_slopes", self.alibi_slopes), ("sinks", self.sinks)):
+            if values is not None and len(values) != self.num_heads:
+                raise ValueError(f"{name} has {len(values)} entries for {self.num_heads} heads; give one for each")
+
+    def _check_reach(self) -> None:
+        for name, tokens in (
+            ("sliding_window", self.sliding_window),
+            ("attention_chunk_size", self.attention_chunk_size),
+        ):
+            if tokens is not None and tokens < 1:
+                raise ValueError(f"{name} is {tokens}; it must be at least 1 token, or None")
+        if self.sliding_window is not None and self.attention_chunk_size is not None:
+            raise ValueError(
+                f"sliding_window {self.sliding_window} and attention_chunk_size {self.attention_chunk_size} are both "
+                "set; a layer attends over one or the other"
             )
 
 
@@ -172,6 +205,24 @@ def check_heads(config: EngineConfig, layer_names: Sequence[str], num_kv_heads: 
             )
 
 
+def check_reach(
+    config: EngineConfig, layer_names: Sequence[str], sliding_window: int | None, attention_chunk_size: int | None
+) -> None:
+    """Check that attention layers see as many tokens as their cache is kept for.
+
+    Raises:
+        ValueError: a layer has another window or chunk, is no attention layer, or is unknown; it is named.
+    """
+    for name in layer_names:
+        layer = _attention_layer(config, name)
+        if (layer.sliding_window, layer.attention_chunk_size) != (sliding_window, attention_chunk_size):
+            sees, kept = (
+                _reach(layer.sliding_window, layer.attention_chunk_size),
+                _reach(sliding_window, attention_chunk_size),
+            )
+            raise ValueError(f"layer {name!r} sees {sees}, but its cache is kept for {kept}")
+
+
 def check_states(
     config: EngineConfig,
     layer_names: Sequence[str],
@@ -241,6 +292,12 @@ def _layer(config: EngineConfig, name: str) -> LayerConfig:
     if layer is None:
         raise ValueError(f"layer {name!r} is not in EngineConfig.layers, which knows {sorted(config.layers)}")
     return layer
+
+
+def _reach(sliding_window: int | None, attention_chunk_size: int | None) -> str:
+    if sliding_window is not None:
+        return f"a window of {sliding_window} tokens"
+    return "all tokens" if attention_chunk_size is None else f"chunks of {attention_chunk_size} tokens"
 
 
 def _told(dtypes: Sequence[torch.dtype]) -> str:
