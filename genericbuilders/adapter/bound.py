@@ -194,7 +194,21 @@ class TypedAdapter(Adapter, Generic[M, S]):
             raise BackendUnavailableError(f"adapter {self.name!r} {reason}")
         check_calls(self.builder, BUILDER_CALLS)
         check_calls(self.impl_type, self.impl_calls)
-        return BoundGroup(self, spec, layers, self.builder(spec, names, config, device))
+        return BoundGroup(self, spec, layers, self.make_builder(spec, names, config, device))
+
+    def make_builder(
+        self, spec: S, layer_names: Sequence[str], config: EngineConfig, device: torch.device
+    ) -> AttentionMetadataBuilder[M, S]:
+        """The builder alone, unchecked, for a back end that wraps this one; all others call `bind`."""
+        return self.builder(spec, layer_names, config, device)
+
+    def kv_cache_shape(self, num_blocks: int, spec: S) -> tuple[int, ...]:
+        """See `AttentionMetadataBuilder.get_kv_cache_shape`."""
+        return self.builder.get_kv_cache_shape(num_blocks, spec)
+
+    def kv_cache_dtype(self, spec: S) -> torch.dtype:
+        """See `AttentionMetadataBuilder.get_kv_cache_dtype`."""
+        return self.builder.get_kv_cache_dtype(spec)
 
     @override
     def bind_any(

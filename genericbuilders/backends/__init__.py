@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from genericbuilders.adapter import Adapter
 from genericbuilders.backends.bailing_linear import BAILING_LINEAR
+from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.gdn import GDN
 from genericbuilders.backends.linear import LINEAR
@@ -13,4 +14,4 @@ from genericbuilders.backends.short_conv import SHORT_CONV
 
 __all__ = ["BUILT_IN"]
 
-BUILT_IN: tuple[Adapter, ...] = (FLASH_ATTN, MAMBA1, MAMBA2, GDN, LINEAR, BAILING_LINEAR, SHORT_CONV)
+BUILT_IN: tuple[Adapter, ...] = (FLASH_ATTN, CHUNKED_LOCAL, MAMBA1, MAMBA2, GDN, LINEAR, BAILING_LINEAR, SHORT_CONV)

@@ -7,6 +7,7 @@ from typing import assert_type
 
 import pytest
 import torch
+from attention_batches import make_batch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -30,38 +31,6 @@ CPU = torch.device("cpu")
 
 def make_spec(block_size: int = 4, dtype: torch.dtype = torch.float32) -> FullAttentionSpec:
     return FullAttentionSpec(block_size=block_size, num_kv_heads=2, head_size=16, dtype=dtype)
-
-
-def make_batch(query_lens: list[int], context_lens: list[int], block_size: int) -> CommonAttentionMetadata:
-    """Rows whose blocks are handed out one behind the other, from block 1 on."""
-    starts, lengths = [0], [new + old for new, old in zip(query_lens, context_lens, strict=True)]
-    columns = max(-(-length // block_size) for length in lengths)
-    table = torch.zeros(len(lengths), max(columns, 1), dtype=torch.int32)
-    slots: list[int] = []
-    block = 1
-    for row, (new, length) in enumerate(zip(query_lens, lengths, strict=True)):
-        starts.append(starts[-1] + new)
-        count = -(-length // block_size)
-        table[row, :count] = torch.arange(block, block + count, dtype=torch.int32)
-        slots += [
-            int(table[row, place // block_size]) * block_size + place % block_size
-            for place in range(length - new, length)
-        ]
-        block += count
-    query_start_loc, seq_lens = torch.tensor(starts, dtype=torch.int32), torch.tensor(lengths, dtype=torch.int32)
-    return CommonAttentionMetadata(
-        query_start_loc=query_start_loc,
-        query_start_loc_cpu=query_start_loc,
-        seq_lens=seq_lens,
-        seq_lens_cpu=seq_lens,
-        num_computed_tokens_cpu=torch.tensor(context_lens, dtype=torch.int32),
-        num_reqs=len(lengths),
-        num_actual_tokens=starts[-1],
-        max_query_len=max(query_lens),
-        max_seq_len=max(lengths),
-        block_table_tensor=table,
-        slot_mapping=torch.tensor(slots, dtype=torch.int64),
-    )
 
 
 def bind(spec: FullAttentionSpec) -> BoundGroup[FlashAttentionMetadata, FullAttentionSpec]:
