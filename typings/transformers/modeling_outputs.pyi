@@ -9,3 +9,11 @@ class CausalLMOutputWithPast:
     logits: Tensor
     loss: Tensor | None
     cache: Cache | None
+
+class BaseModelOutputWithPooling:
+    last_hidden_state: Tensor
+    pooler_output: Tensor | None
+
+class TokenClassifierOutput:
+    logits: Tensor
+    loss: Tensor | None

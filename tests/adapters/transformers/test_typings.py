@@ -12,13 +12,20 @@ from pathlib import Path
 
 import pytest
 import transformers
+from tiny_attention import ATTENTION_FAMILIES, tiny_attention
 from tiny_hybrids import HYBRIDS, tiny_hybrid
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from torch import nn
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPast,
+    BaseModelOutputWithPooling,
+    CausalLMOutputWithPast,
+    TokenClassifierOutput,
+)
 
 STUBS = Path(__file__).parents[3] / "typings"
+PACKAGE = STUBS / "transformers"
 FAMILIES = ("Llama", "Mistral", "Qwen2", "Qwen3")
 HYBRID_NAMES = ("FalconMamba", "Jamba", "Mamba2", "Bamba", "Qwen3Next", "MiniMax", "Lfm2")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
@@ -47,7 +54,7 @@ class StubClass:
 def modules() -> dict[str, ast.Module]:
     """The stubs' modules by dotted name."""
     found: dict[str, ast.Module] = {}
-    for path in sorted(STUBS.rglob("*.pyi")):
+    for path in sorted(PACKAGE.rglob("*.pyi")):
         parts = path.relative_to(STUBS).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text())
     return found
@@ -100,11 +107,20 @@ def small_model(family: str) -> nn.Module:
 def examples() -> dict[str, object]:
     """An object of each class whose objects have attributes, by the class's name."""
     found: dict[str, object] = {}
-    for model in [*map(small_model, FAMILIES), *map(tiny_hybrid, HYBRIDS)]:
+    for model in [
+        *map(small_model, FAMILIES),
+        *map(tiny_hybrid, HYBRIDS),
+        *map(tiny_attention, ATTENTION_FAMILIES),
+    ]:
         parts: list[object] = [*model.modules(), getattr(model, "config"), getattr(model, "generation_config")]  # noqa: B009
         found |= {type(part).__name__: part for part in parts}
+    bert = transformers.BertConfig(
+        hidden_size=8, intermediate_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=8
+    )
+    berts = transformers.BertModel(bert), transformers.BertForTokenClassification(bert)
+    found |= {type(each).__name__: each for each in (bert, *berts)}
     tokenizer = transformers.TokenizersBackend(tokenizer_object=Tokenizer(BPE()))
-    outputs = CausalLMOutputWithPast(), BaseModelOutputWithPast()
+    outputs = CausalLMOutputWithPast(), BaseModelOutputWithPast(), BaseModelOutputWithPooling(), TokenClassifierOutput()
     # What the stubs say of these two is what a causal language model has.
     found["PreTrainedModel"], found["PreTrainedConfig"] = found["LlamaForCausalLM"], found["LlamaConfig"]
     found["PreTrainedTokenizerBase"] = tokenizer
@@ -168,5 +184,5 @@ def test_every_key_of_a_typed_dictionary_exists() -> None:
 def test_all_classes_of_the_families_have_an_example() -> None:
     named = [each.name for each in PUBLIC if each.name.startswith((*FAMILIES, *HYBRID_NAMES))]
     assert set(named) <= examples().keys()
-    # Configuration, mixer and model of each hybrid, and the norms of two mixers.
-    assert len(named) == 8 * len(FAMILIES) + 3 * len(HYBRID_NAMES) + 2
+    # Configuration, mixer and model of each hybrid, the norms of two mixers, and two classes of Llama 4.
+    assert len(named) == 8 * len(FAMILIES) + 3 * len(HYBRID_NAMES) + 2 + 2

@@ -1,0 +1,3 @@
+VLLM_PLUGINS: list[str] | None
+
+def enable_envs_cache() -> None: ...
