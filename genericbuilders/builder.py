@@ -12,12 +12,20 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from genericbuilders.config import AttentionLayerConfig, EngineConfig, StateLayerConfig
+from genericbuilders.config import AttentionLayerConfig, EngineConfig, LatentLayerConfig, StateLayerConfig
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.rotary import Rotary, apply_rotary
 from genericbuilders.specs import KVCacheSpec
 
-__all__ = ["AttentionCGSupport", "AttentionImpl", "AttentionMetadataBuilder", "LayerImpl", "StateImpl"]
+__all__ = [
+    "AttentionCGSupport",
+    "AttentionImpl",
+    "AttentionMetadataBuilder",
+    "InputsImpl",
+    "LatentImpl",
+    "LayerImpl",
+    "StateImpl",
+]
 
 M = TypeVar("M")
 X = TypeVar("X")
@@ -140,29 +148,43 @@ class AttentionImpl(LayerImpl[M]):
         return self.forward(query, key, value, kv_cache=kv_cache, attn_metadata=attn_metadata)
 
 
-class StateImpl(LayerImpl[M], Generic[M, X]):
-    """Computes one state-space layer from the metadata ``M`` of its back end and the layer's own inputs ``X``.
+class InputsImpl(LayerImpl[M], Generic[M, X]):
+    """Computes one layer from the metadata ``M`` of its back end and the layer's own inputs ``X``.
 
-    State-space layers share no list of tensors as attention does with query, key and value: each back end has a
-    dataclass ``X`` of its inputs, weights of the recurrence included.
+    Layers that are more than attention over query, key and value share no list of tensors: each back end has a
+    dataclass ``X`` of its inputs, weights included.
     """
-
-    def __init__(self, layer: StateLayerConfig) -> None:
-        self.layer = layer
-        self._views: tuple[Tensor, tuple[Tensor, ...]] | None = None
 
     @abstractmethod
     def forward(self, inputs: X, kv_cache: Tensor, attn_metadata: M) -> Tensor:
-        """Run the batch's tokens through the states of their requests, and store the states behind them.
+        """Run the batch's tokens through the layer, and store what later ones need.
 
         Args:
             inputs: the layer's inputs and weights.
-            kv_cache: ``[num_blocks, page_size_bytes]`` int8, the layer's pages; see `states`.
+            kv_cache: the layer's cache, in the shape that the builder's `get_kv_cache_shape` states.
             attn_metadata: this batch's metadata.
 
         Returns:
             What the back end states; rows behind the batch's tokens are zero.
         """
+
+
+class LatentImpl(InputsImpl[M, X]):
+    """Computes latent attention for one layer: its cache holds one vector a token, for all heads."""
+
+    def __init__(self, layer: LatentLayerConfig) -> None:
+        self.layer = layer
+
+
+class StateImpl(InputsImpl[M, X]):
+    """Computes one state-space layer: its cache holds states, of which each row starts from one.
+
+    The cache is ``[num_blocks, page_size_bytes]`` int8, the layer's pages; see `states`.
+    """
+
+    def __init__(self, layer: StateLayerConfig) -> None:
+        self.layer = layer
+        self._views: tuple[Tensor, tuple[Tensor, ...]] | None = None
 
     def states(self, kv_cache: Tensor) -> tuple[Tensor, ...]:
         """The tensors of a state in every page, ``[num_blocks, *shape]`` each, as views.

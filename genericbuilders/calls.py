@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
-__all__ = ["BUILDER_CALLS", "IMPL_CALLS", "STATE_IMPL_CALLS", "Call", "SignatureMismatchError", "check_calls"]
+__all__ = ["BUILDER_CALLS", "IMPL_CALLS", "INPUTS_IMPL_CALLS", "Call", "SignatureMismatchError", "check_calls"]
 
 
 class SignatureMismatchError(TypeError):
@@ -36,7 +36,7 @@ IMPL_CALLS = (
     Call("forward", ("self", "query", "key", "value"), ("kv_cache", "attn_metadata")),
     Call("forward_rotary", ("self", "query", "key", "value"), ("rotary", "kv_cache", "attn_metadata")),
 )
-STATE_IMPL_CALLS = (
+INPUTS_IMPL_CALLS = (
     Call("__init__", ("self", "layer")),
     Call("forward", ("self", "inputs"), ("kv_cache", "attn_metadata")),
 )

@@ -14,9 +14,11 @@ __all__ = [
     "AttentionLayerConfig",
     "EngineConfig",
     "KVCacheLayout",
+    "LatentLayerConfig",
     "LayerConfig",
     "StateLayerConfig",
     "check_heads",
+    "check_latents",
     "check_reach",
     "check_states",
     "query_heads",
@@ -111,6 +113,44 @@ class AttentionLayerConfig(LayerConfig):
 
 
 @dataclass(frozen=True)
+class LatentLayerConfig(LayerConfig):
+    """What one layer of multi-head latent attention is made of (DeepSeek-V2).
+
+    A query or key has a part without positions and one with; all heads share the latter, and one latent vector from
+    which each head's former part and its value are expanded.
+
+    Attributes:
+        num_heads: heads.
+        kv_lora_rank: elements of the latent vector.
+        qk_nope_head_dim: elements of a head's part without positions.
+        qk_rope_head_dim: elements of the part with positions.
+        v_head_dim: elements of a head's value.
+        scale: factor on the scores before the softmax.
+
+    Raises:
+        ValueError: a count is not positive.
+    """
+
+    num_heads: int
+    kv_lora_rank: int
+    qk_nope_head_dim: int
+    qk_rope_head_dim: int
+    v_head_dim: int
+    scale: float
+
+    def __post_init__(self) -> None:
+        for name in ("num_heads", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
+            value = getattr(self, name)
+            if value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
+
+    @property
+    def latent_size(self) -> int:
+        """Elements that are cached for a token: the latent vector and the shared key with positions."""
+        return self.kv_lora_rank + self.qk_rope_head_dim
+
+
+@dataclass(frozen=True)
 class StateLayerConfig(LayerConfig):
     """What one state-space layer is made of, beside its weights.
 
@@ -202,6 +242,23 @@ def check_heads(config: EngineConfig, layer_names: Sequence[str], num_kv_heads: 
             raise ValueError(
                 f"layer {name!r} has {layer.num_kv_heads} key-value heads of size {layer.head_size}, but its cache is "
                 f"made for {num_kv_heads} of size {head_size}"
+            )
+
+
+def check_latents(config: EngineConfig, layer_names: Sequence[str], head_size: int) -> None:
+    """Check that layers of latent attention have the vectors that their cache is made for.
+
+    Raises:
+        ValueError: a layer has others, is no such layer, or is unknown; it is named.
+    """
+    for name in layer_names:
+        layer = _layer(config, name)
+        if not isinstance(layer, LatentLayerConfig):
+            raise ValueError(f"layer {name!r} is described by a {type(layer).__name__}; it has no latent attention")
+        if layer.latent_size != head_size:
+            raise ValueError(
+                f"layer {name!r} caches {layer.latent_size} elements a token ({layer.kv_lora_rank} latent and "
+                f"{layer.qk_rope_head_dim} with positions), but its cache is made for {head_size}"
             )
 
 

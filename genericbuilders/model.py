@@ -15,6 +15,7 @@ from genericbuilders.adapter import Layer, Step
 from genericbuilders.specs import KVCacheSpec, MambaCacheMode
 
 __all__ = [
+    "EncoderModel",
     "ForwardContext",
     "LoadError",
     "LoadOptions",
@@ -77,6 +78,35 @@ class Model(ABC):
 
         Returns:
             ``[num_logits, vocab_size]``.
+        """
+
+
+class EncoderModel(ABC):
+    """A model whose requests are encoded whole, each in one batch: it caches nothing and generates nothing.
+
+    Attributes:
+        layers: every layer that attends.
+        max_model_len: tokens that its positions reach.
+        dtype: of weights and activations.
+        device: where it runs.
+    """
+
+    layers: Sequence[PlacedLayer]
+    max_model_len: int
+    dtype: torch.dtype
+    device: torch.device
+
+    @abstractmethod
+    def forward(self, input_ids: Tensor, positions: Tensor, step: Step) -> Tensor:
+        """Run a batch of whole requests.
+
+        Args:
+            input_ids: ``[num_tokens]`` int64, all requests' tokens one behind the other.
+            positions: ``[num_tokens]`` int64, each token's place in its request.
+            step: this batch's metadata.
+
+        Returns:
+            ``[num_tokens, width]``: hidden states, or a classifier's logits.
         """
 
 

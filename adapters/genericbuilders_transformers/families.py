@@ -1,4 +1,4 @@
-"""The families with state-space layers: where their mixers are, and what replaces them."""
+"""The families with layers of their own kind: states, or latent attention. Where they are, and what replaces them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from genericbuilders_transformers.mixers.base import Mixer, MixerPlace, RunningS
 
 __all__ = ["FAMILIES", "HybridFamily", "attention_indices", "family_of", "place_mixers"]
 
-# What transformers calls a layer's kind.
+# What transformers calls a layer's kind; it has no word for the other one, which DeepSeek's layers all are.
 ATTENTION = "full_attention"
+LATENT = "latent_attention"
 SILU = ("silu", "swish")
 
 
 @dataclass(frozen=True)
 class HybridFamily:
-    """Where a family keeps its mixers.
+    """Where a family keeps what is replaced.
 
     Attributes:
         layers: the path of its decoder layers.
@@ -64,13 +65,18 @@ def attention_indices(config: PretrainedConfig) -> list[int]:
 
 
 def place_mixers(
-    hf: PreTrainedModel, block_size: int, mamba_cache_mode: MambaCacheMode, running: RunningStep
+    hf: PreTrainedModel,
+    block_size: int,
+    mamba_block_size: int,
+    mamba_cache_mode: MambaCacheMode,
+    running: RunningStep,
 ) -> dict[int, Mixer]:
-    """Replace the model's state-space mixers by ours, on the same weights.
+    """Replace the model's state-space mixers and latent attention by ours, on the same weights.
 
     Args:
         hf: the model; changed in place.
-        block_size: tokens between two states that may be kept.
+        block_size: tokens in one cache block.
+        mamba_block_size: tokens between two states that may be kept.
         mamba_cache_mode: which states are kept.
         running: where the mixers find the step.
 
@@ -88,13 +94,18 @@ def place_mixers(
         if kind != family.kind:
             continue
         name = f"{family.layers}.{index}.{family.mixer}"
-        mixer = family.make(hf.get_submodule(name), MixerPlace(name, block_size, mamba_cache_mode, hf.dtype, running))
+        mixer = family.make(
+            hf.get_submodule(name), MixerPlace(name, block_size, mamba_block_size, mamba_cache_mode, hf.dtype, running)
+        )
         hf.set_submodule(name, mixer)
         mixers[index] = mixer
     return mixers
 
 
 def _layer_types(config: PretrainedConfig) -> Sequence[str]:
+    family = family_of(config)
+    if family is not None and family.kind == LATENT:
+        return [LATENT] * config.num_hidden_layers
     kinds: Sequence[str] | None = getattr(config, "layer_types", None)
     if kinds is None or len(kinds) != config.num_hidden_layers:
         raise LoadError(f"its settings name {len(kinds or ())} layer types for {config.num_hidden_layers} layers")
@@ -132,6 +143,12 @@ def _short_conv(module: nn.Module, place: MixerPlace) -> Mixer:
     return short_conv_mixer(module, place)
 
 
+def _latent(module: nn.Module, place: MixerPlace) -> Mixer:
+    from genericbuilders_transformers.mixers.latent import latent_attention
+
+    return latent_attention(module, place)
+
+
 FAMILIES: Mapping[str, HybridFamily] = {
     "falcon_mamba": HybridFamily("backbone.layers", "mixer", "linear_attention", _mamba1),
     "jamba": HybridFamily("model.layers", "mamba", "linear_attention", _mamba1),
@@ -139,6 +156,8 @@ FAMILIES: Mapping[str, HybridFamily] = {
     "bamba": HybridFamily("model.layers", "mamba", "linear_attention", _mamba2),
     "qwen3_next": HybridFamily("model.layers", "linear_attn", "linear_attention", _gdn),
     "minimax": HybridFamily("model.layers", "self_attn", "linear_attention", _lightning, fixed_silu=False),
+    "deepseek_v2": HybridFamily("model.layers", "self_attn", LATENT, _latent, fixed_silu=False),
+    "deepseek_v3": HybridFamily("model.layers", "self_attn", LATENT, _latent, fixed_silu=False),
     "lfm2": HybridFamily("model.layers", "conv", "conv", _short_conv, fixed_silu=False),
 }
 """By the model type that ``config.json`` names."""

@@ -73,9 +73,8 @@ class TransformersModel(Model):
         self.dtype = hf.dtype
         self.device = hf.device
         self._running = RunningStep()
-        mixers = place_mixers(
-            hf, block_size if mamba_block_size is None else mamba_block_size, mamba_cache_mode, self._running
-        )
+        states = block_size if mamba_block_size is None else mamba_block_size
+        mixers = place_mixers(hf, block_size, states, mamba_cache_mode, self._running)
         placed = {index: mixer.placed for index, mixer in mixers.items()}
         self.attention_layers: Mapping[int, AttentionLayer[FlashAttentionMetadata]] = {}
         self.num_fused_layers = 0

@@ -11,7 +11,7 @@ from typing_extensions import TypeVar, override
 from genericbuilders.adapter.bound import TypedAdapter, TypedLayer
 from genericbuilders.adapter.erased import Adapter
 from genericbuilders.builder import LayerImpl, StateImpl
-from genericbuilders.calls import STATE_IMPL_CALLS, Call
+from genericbuilders.calls import INPUTS_IMPL_CALLS, Call
 from genericbuilders.config import StateLayerConfig
 from genericbuilders.specs import KVCacheSpec
 
@@ -52,7 +52,7 @@ class StateAdapter(TypedAdapter[M, S], Generic[M, S, X]):
     @property
     @override
     def impl_calls(self) -> Sequence[Call]:
-        return STATE_IMPL_CALLS
+        return INPUTS_IMPL_CALLS
 
     def layer(self, name: str, config: StateLayerConfig) -> StateLayer[M, X]:
         """A layer of this back end: the key to its metadata, with its kernel set up."""

@@ -31,7 +31,7 @@ def dummy_batch(
     seq_len = config.max_model_len
     query_start_loc = torch.arange(num_reqs + 1, dtype=torch.int32) * query_len
     seq_lens = torch.full((num_reqs,), seq_len, dtype=torch.int32)
-    columns = spec.max_num_blocks_per_req(config, seq_len)
+    columns = spec.num_shared_blocks + spec.max_num_blocks_per_req(config, seq_len)
     return CommonAttentionMetadata(
         query_start_loc=query_start_loc.to(device),
         query_start_loc_cpu=query_start_loc,

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from genericbuilders.cache import RequestSize
+
 __all__ = ["Completion", "FinishReason", "Request", "RequestError", "SamplingParams", "TokenEvent"]
 
 
@@ -77,15 +79,19 @@ class Request:
         request_id: its name; unique among those being served.
         prompt_token_ids: the prompt.
         params: how to sample and when to end.
+        num_encoder_tokens: tokens that an encoder gives for it, for layers that attend over them.
         token_ids: prompt and output so far.
         num_computed_tokens: tokens whose keys and values are in the cache.
         num_preemptions: how often its blocks were taken away.
     """
 
-    def __init__(self, request_id: str, prompt_token_ids: Sequence[int], params: SamplingParams) -> None:
+    def __init__(
+        self, request_id: str, prompt_token_ids: Sequence[int], params: SamplingParams, num_encoder_tokens: int = 0
+    ) -> None:
         self.request_id = request_id
         self.prompt_token_ids: tuple[int, ...] = tuple(prompt_token_ids)
         self.params = params
+        self.num_encoder_tokens = num_encoder_tokens
         self.token_ids: list[int] = list(prompt_token_ids)
         self.num_computed_tokens = 0
         self.num_preemptions = 0
@@ -94,6 +100,11 @@ class Request:
     def num_prompt_tokens(self) -> int:
         """Tokens of the prompt."""
         return len(self.prompt_token_ids)
+
+    @property
+    def size(self) -> RequestSize:
+        """What decides its blocks beside the number of its tokens."""
+        return RequestSize(self.num_prompt_tokens, self.num_encoder_tokens)
 
     @property
     def num_output_tokens(self) -> int:

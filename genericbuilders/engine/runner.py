@@ -113,9 +113,9 @@ class ModelRunner:
 
     def _place(self, row: ScheduledRow) -> int:
         slot = self._tokens.update(row.request)
-        blocks = self.coordinator.blocks_of(row.request.request_id)
-        for tables, group_blocks in zip(self._tables, blocks, strict=True):
-            tables.block_table.update(slot, group_blocks)
+        request_id = row.request.request_id
+        for tables, manager in zip(self._tables, self.coordinator.managers, strict=True):
+            tables.block_table.update(slot, manager.blocks_of(request_id), manager.num_kept_columns(request_id))
         return slot
 
     def _describe(
@@ -148,7 +148,9 @@ class _GroupTables:
     def __init__(self, group: Group, config: EngineConfig, device: torch.device) -> None:
         self._spec = group.kv_cache_spec
         self._config = config
-        columns = self._spec.max_num_blocks_per_req(config, config.max_model_len)
+        # Blocks that all requests share stand in front of a request's own.
+        self._num_shared = self._spec.num_shared_blocks
+        columns = self._num_shared + self._spec.max_num_blocks_per_req(config, config.max_model_len)
         self.block_table = BlockTable(config.max_num_seqs, columns, self._spec.block_size)
         self.slot_mapping = StepBuffer(config.max_num_batched_tokens, torch.int64, device)
         self._table = StepBuffer(config.max_num_seqs * columns, torch.int32, device)
@@ -164,9 +166,10 @@ class _GroupTables:
         max_seq_len: int,
     ) -> tuple[Tensor, Tensor]:
         """The batch's block table, ``[num_reqs, columns in use]``, and its slot mapping, ``[num_tokens]``."""
-        columns = self._spec.max_num_blocks_per_req(self._config, max_seq_len)
+        columns = self._num_shared + self._spec.max_num_blocks_per_req(self._config, max_seq_len)
         gathered = self.block_table.gather(slots, columns)
         table = self._table.fill(gathered.reshape(-1)).view(len(slots), columns)
         if not self._spec.has_slots:
             return table, self.slot_mapping.device[: len(positions)]
-        return table, self.slot_mapping.fill(self.block_table.slots(slot_of_token, positions))
+        places = positions + self._num_shared * self._spec.block_size
+        return table, self.slot_mapping.fill(self.block_table.slots(slot_of_token, places))

@@ -71,7 +71,8 @@ class Scheduler:
         """Put a request at the end of the queue.
 
         Raises:
-            RequestError: its id is taken, its prompt is empty or too long, or the pool is too small for it alone.
+            RequestError: its id is taken, its prompt is empty or too long, its encoder's output is too long, or the
+                pool is too small for it alone.
         """
         if request.request_id in self._known:
             raise RequestError(f"request id {request.request_id!r} is being served already; ids must differ")
@@ -85,7 +86,11 @@ class Scheduler:
             )
         # The last token of an output is never fed, so it needs no slot.
         longest = min(request.num_prompt_tokens + request.params.max_tokens, limit) - 1
-        for need in self.coordinator.blocks_needed(longest):
+        try:
+            needs = self.coordinator.blocks_needed(longest, request.size)
+        except ValueError as error:
+            raise RequestError(f"request {request.request_id!r} cannot be served: {error}") from None
+        for need in needs:
             if need.needed > need.available:
                 raise RequestError(
                     f"request {request.request_id!r} may grow to {longest} tokens in the cache, which in {need.where} "
@@ -121,7 +126,7 @@ class Scheduler:
                 index += 1
         while self.waiting and budget > 0 and not preempted and len(self.running) < self.config.max_num_seqs:
             request = self.waiting[0]
-            hit = self.coordinator.start(request.request_id, request.token_ids, budget)
+            hit = self._start(request, budget)
             if hit is None:
                 break
             count = self.coordinator.max_piece(hit, min(len(request.token_ids) - hit, budget))
@@ -149,7 +154,7 @@ class Scheduler:
         admitted: tuple[Request, ...] = ()
         if request in self.waiting:
             self.waiting.remove(request)
-            while (hit := self.coordinator.start(request.request_id, request.token_ids, budget)) is None:
+            while (hit := self._start(request, budget)) is None:
                 preempted.append(self.preempt_last())
             request.num_computed_tokens = hit
             self.running.insert(0, request)
@@ -164,6 +169,9 @@ class Scheduler:
         if row.samples:
             self._suspects.popleft()
         return SchedulerOutput((row,), tuple(preempted), admitted)
+
+    def _start(self, request: Request, budget: int) -> int | None:
+        return self.coordinator.start(request.request_id, request.token_ids, budget, size=request.size)
 
     def preempt_last(self) -> Request:
         """`preempt` the request that came last; returns it."""
@@ -184,7 +192,7 @@ class Scheduler:
         self.waiting.appendleft(request)
 
     def advance(self, row: ScheduledRow) -> None:
-        """Note that a row's tokens are in the cache, and let later requests share its full blocks."""
+        """Note that a row's tokens are in the cache: later requests share its full blocks, and some are given back."""
         row.request.num_computed_tokens += row.num_tokens
         self.coordinator.cache_blocks(row.request.request_id, row.request.token_ids, row.request.num_computed_tokens)
 

@@ -28,7 +28,7 @@ from genericbuilders.config import EngineConfig, KVCacheLayout
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.runner import ModelRunner
 from genericbuilders.keys import Key
-from genericbuilders.model import LoadedModel, LoadError, LoadOptions, Model, ModelLoader, PlacedLayer
+from genericbuilders.model import EncoderModel, LoadedModel, LoadError, LoadOptions, Model, ModelLoader, PlacedLayer
 from genericbuilders.specs import (
     ChunkedLocalAttentionSpec,
     KVCacheGroupSpec,
@@ -91,13 +91,17 @@ class EngineSetup:
         """Allocate the caches, and put an engine around them.
 
         Raises:
-            ValueError: a cache's shape or layout does not fit its pages.
+            ValueError: a cache's shape or layout does not fit its pages, or a pool has no block beside those that all
+                requests share.
             NoManagerError: no cache manager serves a layer's spec.
         """
         shared = self.plan.strategy is PoolStrategy.ONE_POOL
         counts = self.plan.num_blocks
         pools = [BlockPool(counts[0])] * len(counts) if shared else [BlockPool(count) for count in counts]
-        managers = [make_manager(group.kv_cache_spec, pool) for group, pool in zip(self.groups, pools, strict=True)]
+        managers = [
+            make_manager(group.kv_cache_spec, pool, self.config)
+            for group, pool in zip(self.groups, pools, strict=True)
+        ]
         caches = self._allocate()
 
         def clear(group: int, block_ids: Sequence[int]) -> None:
@@ -180,7 +184,7 @@ def _plan(members: _Members, model: Model, config: EngineConfig) -> CachePlan:
 
 
 def bind_groups(
-    model: Model, config: EngineConfig, provided: Collection[Key] = (), *, hybrid_kv_cache: bool = True
+    model: Model | EncoderModel, config: EngineConfig, provided: Collection[Key] = (), *, hybrid_kv_cache: bool = True
 ) -> list[Group]:
     """Bind the model's layers, those of one adapter and one spec together, in the order of their first layers.
 
@@ -198,13 +202,15 @@ def bind_groups(
     return _bind(_members(model, hybrid_kv_cache), model, config, provided)
 
 
-def _bind(members: _Members, model: Model, config: EngineConfig, provided: Collection[Key] = ()) -> list[Group]:
+def _bind(
+    members: _Members, model: Model | EncoderModel, config: EngineConfig, provided: Collection[Key] = ()
+) -> list[Group]:
     return [
         adapter.bind_any(spec, layers, config, model.device, provided) for (adapter, spec), layers in members.items()
     ]
 
 
-def _members(model: Model, hybrid_kv_cache: bool) -> _Members:
+def _members(model: Model | EncoderModel, hybrid_kv_cache: bool) -> _Members:
     """The layers of each group, by back end and spec, in the order of their first layers."""
     members: dict[tuple[Adapter, KVCacheSpec], list[Layer]] = {}
     for placed in model.layers:

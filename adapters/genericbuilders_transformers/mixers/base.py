@@ -63,7 +63,8 @@ class MixerPlace:
 
     Attributes:
         name: of its layer: the path of the module that it replaces.
-        block_size: tokens between two states that may be kept.
+        block_size: tokens in one cache block.
+        mamba_block_size: tokens between two states that may be kept.
         mamba_cache_mode: which states are kept.
         dtype: of weights and activations.
         running: where it finds the step.
@@ -71,13 +72,14 @@ class MixerPlace:
 
     name: str
     block_size: int
+    mamba_block_size: int
     mamba_cache_mode: MambaCacheMode
     dtype: torch.dtype
     running: RunningStep
 
 
 class Mixer(nn.Module):
-    """A state-space mixer of any back end.
+    """A module with a layer of its own, of any back end: a state-space mixer, or attention on more than query and key.
 
     Attributes:
         placed: its layer, with what the layer's cache holds.
@@ -108,7 +110,7 @@ class StateMixer(Mixer, Generic[M, X]):
         super().__init__()
         self.layer = adapter.layer(place.name, StateLayerConfig(shapes, dtypes, chunk_size))
         spec = MambaSpec(
-            place.block_size,
+            place.mamba_block_size,
             shapes=shapes,
             dtypes=dtypes,
             mamba_type=adapter.name,
