@@ -1,0 +1,177 @@
+"""What is to be done with one class, and what is left and why: what both targets share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from genericbuilders.migration.classes import ClassInfo
+from genericbuilders.migration.evidence import Evidence, find_evidence, is_wide, last_names
+from genericbuilders.migration.known_builders import OLD_ROOTS
+from genericbuilders.migration.project import BuilderBase, Project
+from genericbuilders.migration.result import ClassReport, Finding, Outcome
+
+__all__ = [
+    "BASE_MODULE",
+    "BASE_NAME",
+    "COMMON_FIELDS",
+    "SPEC_MODULE",
+    "SPEC_PARAMETER",
+    "ClassPlan",
+    "Planner",
+    "leave",
+    "refuse",
+    "same_classes",
+]
+
+BASE_MODULE = "genericbuilders_vllm.base"
+BASE_NAME = "AttentionMetadataBuilder"
+SPEC_PARAMETER = "SpecT"
+SPEC_MODULE = "vllm.v1.kv_cache_interface"
+# What every spec has, so that a hook with a wide hint may read it.
+COMMON_FIELDS = frozenset({"block_size", "page_size_bytes", "max_memory_usage_bytes", "copy_with_new_block_size"})
+
+
+@dataclass(frozen=True)
+class ClassPlan:
+    """The changes to one class.
+
+    Attributes:
+        cls: the class.
+        report: what is told of it.
+        base_index: which base is replaced.
+        base_arguments: its new type arguments, as code; ``None`` to leave it.
+        new_root: whether that base becomes this library's.
+        root_name: the dotted name by which the file calls vLLM's base.
+        spec: what the class's spec is from here on; asserts and annotations that say no more are needless.
+        drop_annotation: whether the class-level annotation goes.
+        add_annotation: the class-level annotation to put in, as code.
+        init_hint: the new hint of the spec in ``__init__``, as code.
+        hook_hint: the same in ``get_cudagraph_support``.
+        imports: names to import, each with its module.
+    """
+
+    cls: ClassInfo
+    report: ClassReport
+    base_index: int = 0
+    base_arguments: tuple[str, ...] | None = None
+    new_root: bool = False
+    root_name: str = ""
+    spec: str | None = None
+    drop_annotation: bool = False
+    add_annotation: str | None = None
+    init_hint: str | None = None
+    hook_hint: str | None = None
+    imports: frozenset[tuple[str, str]] = frozenset()
+
+
+def leave(
+    cls: ClassInfo, outcome: Outcome, rule: str | None = None, told: str = "", evidence: Evidence | None = None
+) -> ClassPlan:
+    """The plan that changes nothing."""
+    findings = () if rule is None else (Finding(cls.line, cls.column, rule, told, changes=False),)
+    spec, why = (None, None) if evidence is None else (evidence.spec, evidence.told_by)
+    return ClassPlan(cls, ClassReport(cls.qualname, cls.line, outcome, spec, why, findings))
+
+
+def refuse(project: Project, module: str, cls: ClassInfo, base: BuilderBase | None) -> ClassPlan | None:
+    """The plan for a class that neither target can change; ``None`` if it can be."""
+    reason = _refusal(project, module, cls, base)
+    return None if reason is None else leave(cls, Outcome.REFUSED, *reason)
+
+
+def _refusal(project: Project, module: str, cls: ClassInfo, base: BuilderBase | None) -> tuple[str, str] | None:
+    if cls.old_engine or (base is not None and base.target in OLD_ROOTS):
+        return "old-engine", "it is a builder of the engine before v1, whose constructor takes an input_builder"
+    if base is None:
+        return (
+            "no-base",
+            "it builds metadata from a kv_cache_spec but has no builder for a base; derive it from "
+            f"{BASE_MODULE}.{BASE_NAME} to have its spec checked",
+        )
+    if base.is_dynamic:
+        return (
+            "dynamic-base",
+            f"its base {base.ref.name} is a value that only a run knows; its spec is that of the class it is given",
+        )
+    head = base.ref.name.partition(".")[0]
+    info = project.modules[module]
+    origins = info.imports.get(head, ())
+    stub = any(each.qualname == head for each in info.classes) or head in info.aliases
+    if base.is_root and (len(origins) > 1 or (origins and stub)):
+        return (
+            "conditional-base",
+            f"{head} comes from {' or '.join((*origins, *(('this file',) if stub else ())))}, by version; two type "
+            "arguments need one base at run time, so make the choice first",
+        )
+    return None
+
+
+class Planner(ABC):
+    """Works out the plan for one builder."""
+
+    def __init__(self, project: Project, module: str, cls: ClassInfo, base: BuilderBase) -> None:
+        self.project, self.module, self.cls, self.base = project, module, cls, base
+        self.info = project.modules[module]
+        self.evidence = find_evidence(project, module, cls)
+        self.findings: list[Finding] = []
+        self.imports: set[tuple[str, str]] = set()
+
+    @abstractmethod
+    def plan(self) -> ClassPlan:
+        """What becomes of the class."""
+
+    def find(self, rule: str, told: str, line: int | None = None, *, changes: bool = True) -> None:
+        """Note something that is changed, or left."""
+        where = self.cls.line if line is None else line
+        self.findings.append(Finding(where, self.cls.column if line is None else 1, rule, told, changes))
+
+    def code(self, spec: str) -> str:
+        """A spec as code in this file; what is not imported yet will be. Quoted where only checkers import it."""
+        quoted = False
+        parts: list[str] = []
+        for part in (each.strip() for each in spec.split("|")):
+            head = part.partition(".")[0]
+            bound = head in self.info.imports or any(each.qualname == head for each in self.info.classes)
+            quoted = quoted or head in self.info.checked_only
+            if not bound:
+                part = part.rpartition(".")[2]
+                self.imports.add((SPEC_MODULE, part))
+            parts.append(part)
+        text = " | ".join(parts)
+        return f'"{text}"' if quoted else text
+
+    def report_false_hint(self, evidence: Evidence) -> None:
+        """Tell of a hint that cannot be true."""
+        if evidence.false_hint is not None:
+            self.find("false-hint", f"the {evidence.false_hint} is wrong: {evidence.told_by}", changes=False)
+
+    def init_hint(self, evidence: Evidence) -> str | None:
+        """The new hint of the spec in ``__init__``, where the old one is wide or wrong."""
+        init = self.cls.init
+        if init is None or init.annotation is None or last_names(init.annotation) == last_names(evidence.spec):
+            return None
+        if not (is_wide(init.annotation) or evidence.false_hint is not None):
+            return None
+        self.find("init-hint", f"{init.parameter}: {init.annotation} becomes {evidence.spec}", init.line)
+        return self.code(evidence.spec)
+
+    def note_checks(self, evidence: Evidence) -> None:
+        """Tell of asserts that say what the class now says."""
+        for check in self.cls.checks:
+            if check.asserted and check.settled and same_classes(check.classes, evidence.spec):
+                self.find("needless-assert", f"the class says so to its base: {evidence.spec}", check.line)
+
+    def made(self, evidence: Evidence | None) -> ClassReport:
+        """The report of what was found."""
+        changed = any(finding.changes for finding in self.findings)
+        spec, why = (None, None) if evidence is None else (evidence.spec, evidence.told_by)
+        ordered = tuple(sorted(self.findings, key=lambda each: (each.line, each.column)))
+        outcome = Outcome.MIGRATED if changed else Outcome.UNCHANGED
+        return ClassReport(self.cls.qualname, self.cls.line, outcome, spec, why, ordered)
+
+
+def same_classes(classes: Sequence[str], spec: str) -> bool:
+    """Whether an ``isinstance`` asks for the classes of ``spec``, no more and no less."""
+    return {name for each in classes for name in last_names(each)} == set(last_names(spec))

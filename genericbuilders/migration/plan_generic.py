@@ -1,0 +1,186 @@
+"""The plan for the base with two type parameters."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from genericbuilders.migration.classes import ClassInfo
+from genericbuilders.migration.evidence import Evidence, find_evidence, last_names
+from genericbuilders.migration.plan import BASE_MODULE, SPEC_PARAMETER, ClassPlan, Planner, leave, refuse
+from genericbuilders.migration.project import BuilderBase, Project
+from genericbuilders.migration.result import ClassReport, Outcome
+
+__all__ = ["plan_generic"]
+
+
+def plan_generic(project: Project, module: str, cls: ClassInfo) -> ClassPlan:
+    """Decide what becomes of one builder, or of what looks like one."""
+    base = project.base_of(module, cls)
+    refused = refuse(project, module, cls, base)
+    if refused is not None or base is None:
+        return refused or leave(cls, Outcome.UNCHANGED)
+    return _GenericPlanner(project, module, cls, base).plan()
+
+
+class _GenericPlanner(Planner):
+    @override
+    def plan(self) -> ClassPlan:
+        if self.base.is_root or (self.base.is_ours and len(self.base.ref.arguments) < 2):
+            return self._plan_root()
+        return self._plan_derived()
+
+    def _plan_root(self) -> ClassPlan:
+        evidence, differing = self._evidence_of_root()
+        if differing is not None:
+            return self._plan_parameter(differing)
+        if evidence is None:
+            return leave(
+                self.cls,
+                Outcome.REFUSED,
+                "spec-unknown",
+                "nothing says which spec it takes; write it behind the class: "
+                f"class {self.cls.name}(...):  # genericbuilders: spec=MambaSpec",
+            )
+        if evidence.wide:
+            return leave(self.cls, Outcome.UNCHANGED, evidence=evidence)
+        self.report_false_hint(evidence)
+        metadata, code = self._metadata(), self.code(evidence.spec)
+        self.find("spec-argument", f"the base takes {metadata} and {evidence.spec}")
+        drop = self._annotation_goes(evidence.spec)
+        self.note_checks(evidence)
+        hint = self.init_hint(evidence)
+        return self._with_root(self.made(evidence), (metadata, code), evidence.spec, hint, drop=drop)
+
+    def _plan_parameter(self, differing: str) -> ClassPlan:
+        """A generic intermediate whose subclasses take different specs: the spec becomes a parameter of its own."""
+        metadata = self._metadata()
+        self.imports.add((BASE_MODULE, SPEC_PARAMETER))
+        self.find("spec-parameter", f"the base takes {metadata} and {SPEC_PARAMETER}, since {differing}")
+        return self._with_root(self.made(Evidence(SPEC_PARAMETER, differing)), (metadata, SPEC_PARAMETER), None, None)
+
+    def _with_root(
+        self, report: ClassReport, arguments: tuple[str, ...], spec: str | None, hint: str | None, *, drop: bool = False
+    ) -> ClassPlan:
+        return ClassPlan(
+            self.cls,
+            report,
+            base_index=self.base.index,
+            base_arguments=arguments,
+            new_root=self.base.is_root,
+            root_name=self.base.ref.name,
+            spec=spec,
+            drop_annotation=drop,
+            init_hint=hint,
+            imports=frozenset(self.imports),
+        )
+
+    def _evidence_of_root(self) -> tuple[Evidence | None, str | None]:
+        """Its own evidence, or that of its subclasses; or why the spec has to be a parameter."""
+        own = self.evidence
+        if own is not None and not own.wide:
+            return own, None
+        told: list[tuple[str, Evidence]] = []
+        for module, child in self.project.subclasses(f"{self.module}.{self.cls.qualname}"):
+            found = find_evidence(self.project, module, child)
+            if found is not None and not found.inherited and not found.wide:
+                told.append((child.name, found))
+        specs = {last_names(found.spec) for _, found in told}
+        if len(specs) > 1:
+            return own, f"its subclasses differ ({', '.join(f'{name}: {found.spec}' for name, found in told)})"
+        if own is None and told:
+            name, found = told[0]
+            return Evidence(found.spec, f"its subclass {name}: {found.told_by}"), None
+        return own, None
+
+    def _plan_derived(self) -> ClassPlan:
+        evidence, given = self.evidence, _given_spec(self.project, self.base)
+        if evidence is None or given is None:
+            if evidence is not None:
+                self.report_false_hint(evidence)
+            return ClassPlan(self.cls, self.made(evidence))
+        if given == SPEC_PARAMETER:
+            return self._fill_parameter(evidence)
+        if last_names(given) != last_names(evidence.spec):
+            self.report_false_hint(evidence)
+            if self.cls.annotation is not None:
+                self.find(
+                    "narrower-annotation",
+                    f"its base gives it a {given}; the annotation narrows that to {evidence.spec}, and stays",
+                    self.cls.annotation.line,
+                    changes=False,
+                )
+            return ClassPlan(self.cls, self.made(evidence))
+        drop = self._annotation_goes(evidence.spec)
+        self.note_checks(evidence)
+        return ClassPlan(self.cls, self.made(evidence), spec=evidence.spec, drop_annotation=drop)
+
+    def _fill_parameter(self, evidence: Evidence) -> ClassPlan:
+        """Give the spec to a base that has a parameter for it, behind those that it had."""
+        given = self.base.ref.arguments
+        if len(given) > _num_parameters(self.project, self.base.target) or evidence.wide or evidence.inherited:
+            return ClassPlan(self.cls, self.made(evidence))
+        code = self.code(evidence.spec)
+        self.find("spec-argument", f"the base takes {evidence.spec}")
+        drop = self._annotation_goes(evidence.spec)
+        self.note_checks(evidence)
+        return ClassPlan(
+            self.cls,
+            self.made(evidence),
+            base_index=self.base.index,
+            base_arguments=(*given, code),
+            spec=evidence.spec,
+            drop_annotation=drop,
+            imports=frozenset(self.imports),
+        )
+
+    def _annotation_goes(self, spec: str) -> bool:
+        annotation = self.cls.annotation
+        if annotation is None or annotation.annotation is None:
+            return False
+        if last_names(annotation.annotation) != last_names(spec):
+            return False
+        self.find("needless-annotation", f"the class says so to its base: {spec}", annotation.line)
+        return True
+
+    def _metadata(self) -> str:
+        """The first type argument: as it is, or what ``build`` returns."""
+        if self.base.ref.arguments:
+            return self.base.ref.arguments[0]
+        returned = self.cls.build_returns
+        if returned is None or returned in ("None", "Any"):
+            self.imports.add(("typing", "Any"))
+            self.find(
+                "metadata-unknown", "its build has no return hint, so that its metadata is Any; name it", changes=False
+            )
+            return "Any"
+        bare = returned.strip("'\"")
+        head = bare.partition(".")[0]
+        imported = head in self.info.imports and head not in self.info.checked_only
+        above = any(each.qualname == bare and each.line < self.cls.line for each in self.info.classes)
+        return bare if imported or above else f'"{bare}"'
+
+
+def _given_spec(project: Project, base: BuilderBase) -> str | None:
+    """The spec that a base gives its subclasses once it is migrated; ``None`` if it gives none."""
+    if base.is_ours:
+        return base.ref.arguments[1] if len(base.ref.arguments) > 1 else None
+    found = project.class_of(base.target)
+    if found is None:
+        return None
+    plan = plan_generic(project, *found)
+    if plan.base_arguments is not None:
+        return SPEC_PARAMETER if plan.base_arguments[-1] == SPEC_PARAMETER else plan.report.spec
+    own = project.base_of(*found)
+    return None if own is None or own.is_root or own.is_dynamic else _given_spec(project, own)
+
+
+def _num_parameters(project: Project, target: str) -> int:
+    """The type parameters that a class of the files has without that of its spec: those of its builder base."""
+    found = project.class_of(target)
+    if found is None:
+        return 0
+    base = project.base_of(*found)
+    variables = project.modules[found[0]].type_variables
+    imported = project.modules[found[0]].imports
+    given = () if base is None else base.ref.arguments[:1]
+    return sum(name in variables or (name in imported and len(name) <= 2) for name in given)

@@ -1,0 +1,67 @@
+"""The plan for the base as the merged PR left it: any spec in signatures, and an annotation that narrows it."""
+
+from __future__ import annotations
+
+from typing_extensions import override
+
+from genericbuilders.migration.classes import ClassInfo
+from genericbuilders.migration.evidence import is_wide
+from genericbuilders.migration.plan import COMMON_FIELDS, ClassPlan, Planner, leave, refuse
+from genericbuilders.migration.project import Project
+from genericbuilders.migration.result import Outcome
+
+__all__ = ["plan_widened"]
+
+
+def plan_widened(project: Project, module: str, cls: ClassInfo) -> ClassPlan:
+    """Decide what becomes of one builder, or of what looks like one."""
+    base = project.base_of(module, cls)
+    refused = refuse(project, module, cls, base)
+    if refused is not None or base is None:
+        return refused or leave(cls, Outcome.UNCHANGED)
+    return _WidenedPlanner(project, module, cls, base).plan()
+
+
+class _WidenedPlanner(Planner):
+    @override
+    def plan(self) -> ClassPlan:
+        evidence = self.evidence
+        if self.base.is_ours:
+            return leave(self.cls, Outcome.UNCHANGED, evidence=evidence)
+        hook = self._hook_hint()
+        if evidence is None or evidence.wide:
+            return ClassPlan(self.cls, self.made(evidence), hook_hint=hook, imports=frozenset(self.imports))
+        self.report_false_hint(evidence)
+        added: str | None = None
+        if self.cls.annotation is None and not evidence.inherited:
+            self.find("add-annotation", f"kv_cache_spec: {evidence.spec} narrows what the base declares")
+            added = self.code(evidence.spec)
+        self.note_checks(evidence)
+        hint = self.init_hint(evidence)
+        return ClassPlan(
+            self.cls,
+            self.made(evidence),
+            spec=evidence.spec,
+            add_annotation=added,
+            init_hint=hint,
+            hook_hint=hook,
+            imports=frozenset(self.imports),
+        )
+
+    def _hook_hint(self) -> str | None:
+        hook = self.cls.hook
+        if hook is None or hook.annotation is None or is_wide(hook.annotation):
+            return None
+        read = sorted(self.cls.hook_fields - COMMON_FIELDS)
+        if read:
+            self.find(
+                "hook-hint",
+                f"get_cudagraph_support reads {', '.join(read)} of its {hook.annotation}; the base passes any spec, so "
+                "check the type first, then widen the hint",
+                hook.line,
+                changes=False,
+            )
+            return None
+        told = f"{hook.parameter}: {hook.annotation} becomes KVCacheSpec, as the base passes it"
+        self.find("hook-hint", told, hook.line)
+        return self.code("KVCacheSpec")

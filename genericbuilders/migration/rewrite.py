@@ -1,0 +1,255 @@
+"""Carries out the plans for the classes of one file, and keeps all that they do not name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import libcst as cst
+import libcst.matchers as m
+from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
+from typing_extensions import override
+
+from genericbuilders.migration.evidence import last_names
+from genericbuilders.migration.plan import BASE_NAME, ClassPlan
+
+__all__ = ["Rewriting", "rewrite_classes"]
+
+SPEC = "kv_cache_spec"
+_OWN_SPEC = m.Attribute(value=m.Name("self"), attr=m.Name(SPEC))
+
+
+@dataclass
+class Rewriting:
+    """What a rewrite did, for the imports that follow from it.
+
+    Attributes:
+        module: the new file.
+        unused: names whose uses were taken out; they may have no other.
+    """
+
+    module: cst.Module
+    unused: set[str] = field(default_factory=set[str])
+
+
+def rewrite_classes(
+    wrapper: MetadataWrapper,
+    plans: Sequence[ClassPlan],
+    getters: Mapping[int, str],
+    new_names: Mapping[str, str],
+    typed_lookups: Collection[int],
+) -> Rewriting:
+    """Carry out ``plans``.
+
+    Args:
+        wrapper: the file.
+        plans: of its classes, told apart by the line of their names.
+        getters: by line, the new return annotation of a ``get_builder_cls``.
+        new_names: by the file's name for vLLM's base, its name for the new one.
+        typed_lookups: lines of asserts that a typed look-up made needless.
+    """
+    by_line = {plan.cls.line: plan for plan in plans}
+    rewriter = _Rewriter(by_line, getters, new_names, typed_lookups)
+    module = wrapper.visit(rewriter)
+    return Rewriting(module, rewriter.unused)
+
+
+class _Rewriter(cst.CSTTransformer):
+    METADATA_DEPENDENCIES = (PositionProvider,)
+
+    def __init__(
+        self,
+        plans: Mapping[int, ClassPlan],
+        getters: Mapping[int, str],
+        new_names: Mapping[str, str],
+        typed_lookups: Collection[int],
+    ) -> None:
+        super().__init__()
+        self._plans = plans
+        self._getters = getters
+        self._new_names = new_names
+        # The classes around a node, and the functions between it and the innermost one.
+        self._classes: list[ClassPlan | None] = [None]
+        self._functions: list[list[cst.FunctionDef]] = [[]]
+        self._gone: set[cst.BaseStatement] = set()
+        self._typed_lookups = typed_lookups
+        self.unused: set[str] = set()
+
+    @override
+    def visit_ClassDef(self, node: cst.ClassDef) -> None:
+        self._classes.append(self._plans.get(self._line(node.name)))
+        self._functions.append([])
+
+    @override
+    def leave_ClassDef(self, original_node: cst.ClassDef, updated_node: cst.ClassDef) -> cst.ClassDef:
+        self._functions.pop()
+        plan = self._classes.pop()
+        if plan is None:
+            return updated_node
+        if plan.base_arguments is not None:
+            bases = list(updated_node.bases)
+            bases[plan.base_index] = self._base(bases[plan.base_index], plan)
+            updated_node = updated_node.with_changes(bases=bases)
+        if plan.add_annotation is not None:
+            updated_node = updated_node.with_changes(body=_annotated(updated_node.body, plan.add_annotation))
+        return updated_node
+
+    @override
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
+        self._functions[-1].append(node)
+
+    @override
+    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
+        self._functions[-1].pop()
+        new = self._getters.get(self._line(original_node.name))
+        if new is None:
+            return updated_node
+        if updated_node.returns is not None:
+            self._forget(updated_node.returns)
+            returns = updated_node.returns.with_changes(annotation=cst.parse_expression(new))
+        else:
+            returns = cst.Annotation(cst.parse_expression(new))
+        return updated_node.with_changes(returns=returns)
+
+    @override
+    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
+        plan, functions = self._classes[-1], self._functions[-1]
+        if plan is None or len(functions) != 1 or updated_node.annotation is None:
+            return updated_node
+        function, name = functions[0].name.value, updated_node.name.value
+        hint: str | None = None
+        if function == "__init__" and plan.cls.init is not None and name == plan.cls.init.parameter:
+            hint = plan.init_hint
+        elif function == "get_cudagraph_support" and plan.cls.hook is not None and name == plan.cls.hook.parameter:
+            hint = plan.hook_hint
+        elif plan.new_root and name == "cls" and BASE_NAME in _code(updated_node.annotation.annotation):
+            # With two parameters the annotation would refuse every narrower class.
+            return updated_node.with_changes(annotation=None)
+        if hint is None:
+            return updated_node
+        self._forget(updated_node.annotation)
+        return updated_node.with_changes(
+            annotation=updated_node.annotation.with_changes(annotation=cst.parse_expression(hint))
+        )
+
+    @override
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        plan = self._classes[-1]
+        is_cast = m.Call(func=m.Name("cast") | m.Attribute(attr=m.Name("cast")), args=[m.Arg(), m.Arg(value=_OWN_SPEC)])
+        if plan is None or plan.spec is None or not m.matches(updated_node, is_cast):
+            return updated_node
+        said = _code(updated_node.args[0].value).strip("'\"")
+        if last_names(said) != last_names(plan.spec):
+            return updated_node
+        self._forget(updated_node.func)
+        return updated_node.args[1].value
+
+    @override
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine:
+        plan = self._classes[-1]
+        if len(updated_node.body) != 1:
+            return updated_node
+        needless = plan is not None and self._is_needless(plan, updated_node.body[0])
+        if needless or (
+            self._typed_lookups
+            and isinstance(updated_node.body[0], cst.Assert)
+            and self._line(original_node) in self._typed_lookups
+        ):
+            self._forget(updated_node.body[0])
+            self._gone.add(original_node)
+        return updated_node
+
+    @override
+    def leave_IndentedBlock(
+        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
+    ) -> cst.IndentedBlock:
+        if not any(each in self._gone for each in original_node.body):
+            return updated_node
+        kept: list[cst.BaseStatement] = []
+        # What stood above a statement that went: its comments stay, and a blank line where there was one.
+        above: list[cst.EmptyLine] = []
+        for before, after in zip(original_node.body, updated_node.body, strict=True):
+            if before in self._gone and isinstance(after, cst.SimpleStatementLine):
+                above += after.leading_lines
+            elif above and isinstance(after, cst.SimpleStatementLine | cst.BaseCompoundStatement):
+                commented = any(line.comment is not None for line in above)
+                own = list(after.leading_lines)
+                kept.append(after.with_changes(leading_lines=[*above, *own] if commented else own or above))
+                above = []
+            else:
+                kept.append(after)
+        comments = [line for line in above if line.comment is not None]
+        if not kept:
+            kept.append(cst.SimpleStatementLine([cst.Pass()], leading_lines=comments))
+            comments = []
+        footer = [*comments, *updated_node.footer]
+        return updated_node.with_changes(body=kept, footer=footer)
+
+    def _is_needless(self, plan: ClassPlan, statement: cst.BaseSmallStatement) -> bool:
+        if isinstance(statement, cst.AnnAssign):
+            at_class_level = not self._functions[-1]
+            return at_class_level and plan.drop_annotation and _is_bare_annotation(statement)
+        if not isinstance(statement, cst.Assert) or plan.spec is None:
+            return False
+        functions = self._functions[-1]
+        given = "" if plan.cls.init is None or functions[0].name.value != "__init__" else plan.cls.init.parameter
+        spec = m.Name(given) | _OWN_SPEC
+        check = m.Call(func=m.Name("isinstance"), args=[m.Arg(value=spec), m.Arg()])
+        if not m.matches(statement.test, check) or not isinstance(statement.test, cst.Call):
+            return False
+        if statement.msg is not None and m.findall(statement.msg, m.Call() | m.NamedExpr() | m.Await()):
+            return False
+        asked = _code(statement.test.args[1].value).strip("()")
+        names = {name for part in asked.split(",") if part.strip() for name in last_names(part)}
+        return names == set(last_names(plan.spec))
+
+    def _base(self, base: cst.Arg, plan: ClassPlan) -> cst.Arg:
+        arguments = plan.base_arguments or ()
+        value = base.value
+        plain = value.value if isinstance(value, cst.Subscript) else value
+        if plan.new_root:
+            plain = cst.Name(self._new_names[plan.root_name])
+        elements = [cst.SubscriptElement(cst.Index(cst.parse_expression(each))) for each in arguments]
+        if isinstance(value, cst.Subscript):
+            # The arguments that were there keep their form, quotes and all.
+            count = min(len(value.slice), len(arguments) - 1)
+            elements[:count] = [each.with_changes(comma=cst.MaybeSentinel.DEFAULT) for each in value.slice[:count]]
+            return base.with_changes(value=value.with_changes(value=plain, slice=elements))
+        return base.with_changes(value=cst.Subscript(value=plain, slice=elements))
+
+    def _forget(self, node: cst.CSTNode) -> None:
+        self.unused |= {each.value for each in m.findall(node, m.Name()) if isinstance(each, cst.Name)}
+        for each in m.findall(node, m.SimpleString()):
+            if isinstance(each, cst.SimpleString) and isinstance(text := each.evaluated_value, str):
+                self.unused |= {part.strip() for part in text.split("|")}
+
+    def _line(self, node: cst.CSTNode) -> int:
+        found = self.get_metadata(PositionProvider, node)
+        if not isinstance(found, CodeRange):
+            raise TypeError(f"LibCST gives a {type(node).__name__} no position")
+        return found.start.line
+
+
+def _is_bare_annotation(statement: cst.AnnAssign) -> bool:
+    return statement.value is None and m.matches(statement.target, m.Name(SPEC))
+
+
+def _annotated(body: cst.BaseSuite, annotation: str) -> cst.BaseSuite:
+    """The body of a class with ``kv_cache_spec: annotation`` behind its docstring."""
+    line = cst.SimpleStatementLine(
+        [cst.AnnAssign(cst.Name(SPEC), cst.Annotation(cst.parse_expression(annotation)), value=None)]
+    )
+    if not isinstance(body, cst.IndentedBlock):
+        rest = body.body if isinstance(body, cst.SimpleStatementSuite) else ()
+        kept = [cst.SimpleStatementLine([each]) for each in rest if not isinstance(each, cst.Pass)]
+        return cst.IndentedBlock([line, *kept])
+    docstring = m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString() | m.ConcatenatedString())])
+    first = 1 if body.body and m.matches(body.body[0], docstring) else 0
+    statements = [each for each in body.body if not m.matches(each, m.SimpleStatementLine(body=[m.Pass()]))]
+    return body.with_changes(body=[*statements[:first], line, *statements[first:]])
+
+
+def _code(node: cst.CSTNode) -> str:
+    return cst.Module([]).code_for_node(node)
