@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 __all__ = ["SPEC", "BaseRef", "Check", "ClassInfo", "FunctionScope", "Hint", "describe_class"]
 
 SPEC = "kv_cache_spec"
+_OPTIONAL = re.compile(r"(?:\w+\.)*Optional\[(.*)\]")
 _HOOK = "get_cudagraph_support"
+_BATCH = ("common_attn_metadata", "common_prefix_len")
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,19 @@ class BaseRef:
 
 @dataclass(frozen=True)
 class Hint:
-    """A parameter that a spec comes in, and its annotation, unquoted; ``None`` where it has none."""
+    """A name that a spec comes in.
+
+    Attributes:
+        parameter: the name.
+        annotation: unquoted, without ``None``; ``None`` where it has none.
+        line: where.
+        has_value: whether a class-level annotation also assigns.
+    """
 
     parameter: str
     annotation: str | None
     line: int
+    has_value: bool = False
 
 
 @dataclass(frozen=True)
@@ -49,14 +60,17 @@ class Check:
 
     Attributes:
         classes: against which classes.
-        line: where.
-        asserted: whether nothing goes on if it fails.
-        settled: whether the class's spec settles it: it asks for ``self.kv_cache_spec``, or in ``__init__``.
+        line: of its statement.
+        demanded: whether nothing goes on if it fails, whatever came before.
+        is_assert: whether an ``assert`` makes it.
+        settled: whether the class's spec settles it: it asks for ``self.kv_cache_spec``, or for the parameter of
+            ``__init__`` that nothing has bound anew.
     """
 
     classes: tuple[str, ...]
     line: int
-    asserted: bool
+    demanded: bool
+    is_assert: bool
     settled: bool
 
 
@@ -80,6 +94,8 @@ class ClassInfo:
         fields: attributes of the spec that its methods read.
         hook_fields: those that ``get_cudagraph_support`` reads.
         build_returns: what ``build`` is annotated to return, as written.
+        builds_batches: whether ``build`` takes a batch's description.
+        rebinds: whether ``__init__`` assigns the spec's parameter anew.
         methods: the names of its methods.
     """
 
@@ -98,6 +114,8 @@ class ClassInfo:
     fields: frozenset[str]
     hook_fields: frozenset[str]
     build_returns: str | None
+    builds_batches: bool
+    rebinds: bool
     methods: frozenset[str]
 
 
@@ -135,6 +153,8 @@ def describe_class(
         frozenset(name for key, method in searched.items() if key != _HOOK for name in _fields(method, names)),
         frozenset() if hook is None or asked is None else frozenset(_fields(hook, {asked.parameter})),
         None if build is None or build.returns is None else ast.unparse(build.returns),
+        build is not None and any(each.arg in _BATCH for each in build.args.args),
+        init is not None and taken is not None and _assigns(init, taken.parameter),
         frozenset(methods),
     )
 
@@ -152,12 +172,12 @@ def _base(node: ast.expr) -> BaseRef:
 def _annotation(node: ast.ClassDef) -> Hint | None:
     for each in node.body:
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.target.id == SPEC:
-            return Hint(SPEC, _unquoted(each.annotation), each.lineno)
+            return Hint(SPEC, _unquoted(each.annotation), each.lineno, each.value is not None)
     return None
 
 
 def _spec_parameter(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Hint | None:
-    """The parameter called ``kv_cache_spec``, or else the first one whose annotation is a spec's."""
+    """The parameter called ``kv_cache_spec``, or else the first that a spec's hint or the base's place makes one."""
     arguments = function.args
     given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     for each in given:
@@ -167,26 +187,60 @@ def _spec_parameter(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Hint | 
         text = _unquoted(each.annotation)
         if text is not None and text.rpartition(".")[2].endswith("Spec"):
             return Hint(each.arg, text, each.lineno)
+    handed = _handed_up(function)
+    return next((Hint(each.arg, None, each.lineno) for each in given if each.arg == handed), None)
+
+
+def _handed_up(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+    """What a constructor gives first to its base's."""
+    for each in ast.walk(function):
+        if (
+            isinstance(each, ast.Call)
+            and isinstance(each.func, ast.Attribute)
+            and each.func.attr == function.name == "__init__"
+            and isinstance(each.func.value, ast.Call)
+            and isinstance(each.func.value.func, ast.Name)
+            and each.func.value.func.id == "super"
+            and each.args
+            and isinstance(each.args[0], ast.Name)
+        ):
+            return each.args[0].id
     return None
+
+
+def _assigns(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
+    stored = (each for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+    return any(each.id == name for each in stored)
 
 
 def _unquoted(annotation: ast.expr | None) -> str | None:
     if annotation is None:
         return None
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        return annotation.value
-    return ast.unparse(annotation)
+    text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
+    if not isinstance(text, str):
+        return None
+    if (inner := _OPTIONAL.fullmatch(text.strip())) is not None:
+        text = inner[1]
+    return " | ".join(part for each in text.split("|") if (part := each.strip()) != "None")
 
 
 def _checks(function: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]) -> Iterator[Check]:
-    asserted = {id(each.test) for each in ast.walk(function) if isinstance(each, ast.Assert)}
-    asserted |= {id(test) for each in ast.walk(function) if (test := _raises_unless(each)) is not None}
+    asserts = {id(each.test): each.lineno for each in ast.walk(function) if isinstance(each, ast.Assert)}
+    # Under a condition, a check demands nothing of other cases.
+    demands = {id(each.test): each.lineno for each in function.body if isinstance(each, ast.Assert)}
+    demands |= {id(test): each.lineno for each in function.body if (test := _raises_unless(each)) is not None}
+    constructs = function.name == "__init__"
     for each in ast.walk(function):
         if not (isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "isinstance"):
             continue
-        if len(each.args) == 2 and _is_spec(each.args[0], names):
-            settled = isinstance(each.args[0], ast.Attribute) or function.name == "__init__"
-            yield Check(tuple(_class_names(each.args[1])), each.lineno, id(each) in asserted, settled)
+        if len(each.args) != 2 or not _is_spec(each.args[0], names):
+            continue
+        subject, made = each.args[0], id(each)
+        settled = isinstance(subject, ast.Attribute) or (
+            constructs and isinstance(subject, ast.Name) and not _assigns(function, subject.id)
+        )
+        line = asserts.get(made, demands.get(made, each.lineno))
+        yield Check(tuple(_class_names(each.args[1])), line, made in demands, made in asserts, settled)
 
 
 def _raises_unless(node: ast.AST) -> ast.expr | None:
@@ -205,9 +259,27 @@ def _class_names(node: ast.expr) -> Sequence[str]:
 
 
 def _fields(function: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]) -> Iterator[str]:
-    for each in ast.walk(function):
-        if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Load) and _is_spec(each.value, names):
+    aside = {id(inner) for each in ast.walk(function) if _is_alternative(each, names) for inner in ast.walk(each)}
+    attributes = (each for each in ast.walk(function) if isinstance(each, ast.Attribute) and id(each) not in aside)
+    for each in attributes:
+        if isinstance(each.ctx, ast.Load) and _is_spec(each.value, names):
             yield each.attr
+
+
+def _is_alternative(node: ast.AST, names: set[str]) -> bool:
+    """Whether a statement or an expression is for one of several types of the spec."""
+    if not isinstance(node, ast.If | ast.IfExp | ast.BoolOp):
+        return False
+    parts = node.values if isinstance(node, ast.BoolOp) else [node.test]
+    return any(
+        isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id in ("isinstance", "hasattr")
+        and call.args
+        and _is_spec(call.args[0], names)
+        for part in parts
+        for call in ast.walk(part)
+    ) and not (isinstance(node, ast.If) and _raises_unless(node) is not None)
 
 
 def _is_spec(node: ast.expr, names: set[str]) -> bool:

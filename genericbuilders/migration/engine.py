@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import libcst as cst
@@ -38,10 +38,14 @@ def migrate(project: Project, path: Path, target: Target) -> FileResult:
     tree = ast.parse(text)
     getters = _getters(project, name, tree) if target is Target.GENERIC else {}
     layers = find_layer_asserts(project, name, tree)
-    findings = [*getters_told(getters), *(each.finding for each in layers)]
+    findings = [*_told(getters), *_choices(tree), *(each.finding for each in layers)]
     classes = [*(plan.report for plan in plans), *_factories(project, name, module)]
     wanted = any(_changes(plan) for plan in plans) or getters or any(each.removable for each in layers)
-    after = _rewritten(text, plans, getters, {each.line for each in layers if each.removable}, tree) if wanted else text
+    after = text
+    if wanted:
+        lines = {each.line for each in layers if each.removable}
+        lookups = dict(each.lookup for each in layers if each.lookup is not None)
+        after = _rewritten(text, plans, getters, lines, tree, lambda local: project.is_imported_elsewhere(name, local))
     return FileResult(
         path,
         text,
@@ -51,8 +55,7 @@ def migrate(project: Project, path: Path, target: Target) -> FileResult:
     )
 
 
-def getters_told(getters: Mapping[int, tuple[str, int]]) -> list[Finding]:
-    """What is told of each ``get_builder_cls``."""
+def _told(getters: Mapping[int, tuple[str, int]]) -> list[Finding]:
     return [
         Finding(line, column, "builder-getter", f"get_builder_cls returns {returns}", changes=True)
         for line, (returns, column) in getters.items()
@@ -68,7 +71,9 @@ def _rewritten(
     plans: Sequence[ClassPlan],
     getters: Mapping[int, tuple[str, int]],
     asserts: set[int],
+    lookups: Mapping[int, str],
     tree: ast.Module,
+    kept: Callable[[str], bool],
 ) -> str:
     wrapper = MetadataWrapper(cst.parse_module(text))
     roots = {plan.root_name for plan in plans if plan.new_root}
@@ -78,14 +83,15 @@ def _rewritten(
         new_names = dict.fromkeys(roots, BASE_NAME)
     changing = [plan for plan in plans if _changes(plan)]
     done = rewrite_classes(
-        wrapper, changing, {line: returns for line, (returns, _) in getters.items()}, new_names, asserts
+        wrapper, changing, {line: returns for line, (returns, _) in getters.items()}, new_names, asserts, lookups
     )
     return rewrite_imports(
         done.module,
         {name.partition(".")[0]: new_names[name] for name in roots},
         {name for name in replaced if "." not in name},
         {each for plan in changing for each in plan.imports},
-        done.unused,
+        {each for each in done.unused if not kept(each)},
+        {each for plan in changing for each in plan.moved},
     ).code
 
 
@@ -129,6 +135,17 @@ def _getters(project: Project, module: str, tree: ast.Module) -> dict[int, tuple
         said = "" if node.returns is None else ast.unparse(node.returns).replace("'", '"').replace('"', "")
         if said != returns.replace('"', ""):
             found[node.lineno] = returns, node.col_offset + 1
+    return found
+
+
+def _choices(tree: ast.Module) -> list[Finding]:
+    """Each ``get_builder_cls`` that returns one of several."""
+    found: list[Finding] = []
+    getters = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == "get_builder_cls")
+    for node in getters:
+        if sum(isinstance(each, ast.Return) for each in ast.walk(node)) > 1:
+            told = "get_builder_cls chooses at run time; annotate it with what the builders have in common"
+            found.append(Finding(node.lineno, node.col_offset + 1, "builder-getter", told, changes=False))
     return found
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from genericbuilders.migration.classes import ClassInfo
-from genericbuilders.migration.known_builders import KNOWN_BUILDERS
+from genericbuilders.migration.known_builders import KNOWN_BUILDERS, OLD_ROOTS
 from genericbuilders.migration.project import Project
 
 __all__ = ["Evidence", "find_evidence", "is_wide", "last_names"]
 
 WIDE = ("KVCacheSpec", "Any", "object")
 # Attributes that only states have, and attributes that only attention has.
+WINDOW_FIELDS = frozenset({"extra_retained_tokens"})
 STATE_FIELDS = frozenset({"shapes", "dtypes", "mamba_type", "mamba_cache_mode", "num_speculative_blocks"})
 ATTENTION_FIELDS = frozenset({"num_kv_heads", "head_size", "head_size_v", "dtype", "kv_quant_mode", "sliding_window"})
 
@@ -46,7 +47,7 @@ def find_evidence(project: Project, module: str, cls: ClassInfo) -> Evidence | N
     states = sorted(cls.fields & STATE_FIELDS)
     inherited = _inherited(project, module, cls)
     for found in _said(cls):
-        false = _contradiction(found, states, inherited)
+        false = _contradiction(project, module, cls, found, states, inherited)
         if false is not None:
             return Evidence(false[0], f"{false[1]}, though the {found.told_by} says {found.spec}", found.told_by)
         return found
@@ -58,6 +59,9 @@ def find_evidence(project: Project, module: str, cls: ClassInfo) -> Evidence | N
         )
     if states:
         return Evidence("MambaSpec", f"fields read: {', '.join(states)}")
+    window = sorted(cls.fields & WINDOW_FIELDS)
+    if window:
+        return Evidence("SlidingWindowSpec", f"fields read: {', '.join(window)}")
     attention = sorted(cls.fields & ATTENTION_FIELDS)
     if attention:
         return Evidence("AttentionSpec", f"fields read: {', '.join(attention)}")
@@ -86,13 +90,15 @@ def _said(cls: ClassInfo) -> Iterator[Evidence]:
         if hint is not None and hint.annotation is not None and not is_wide(hint.annotation):
             yield Evidence(hint.annotation, f"{where} {hint.parameter} (line {hint.line})")
     for check in cls.checks:
-        if check.asserted:
+        if check.demanded:
             yield Evidence(" | ".join(check.classes), f"assert or raise unless isinstance (line {check.line})")
 
 
 def _inherited(project: Project, module: str, cls: ClassInfo) -> Evidence | None:
     base = project.base_of(module, cls)
     if base is None or base.is_root or base.is_dynamic:
+        return None
+    if base.target in OLD_ROOTS:
         return None
     if base.is_ours:
         return Evidence(base.ref.arguments[1], "its base's own argument") if len(base.ref.arguments) > 1 else None
@@ -104,12 +110,26 @@ def _inherited(project: Project, module: str, cls: ClassInfo) -> Evidence | None
     return None if told is None else Evidence(told.spec, f"its base {base.ref.name}: {told.told_by}", inherited=True)
 
 
-def _contradiction(found: Evidence, states: list[str], inherited: Evidence | None) -> tuple[str, str] | None:
+def _contradiction(
+    project: Project, module: str, cls: ClassInfo, found: Evidence, states: list[str], inherited: Evidence | None
+) -> tuple[str, str] | None:
     """The right spec and what tells it, where a hint cannot be true."""
-    if any(name.endswith("MambaSpec") for name in last_names(found.spec)):
+    for check in cls.checks:
+        asked = {name for each in check.classes for name in last_names(each)}
+        if check.demanded and not _related(project, module, asked, set(last_names(found.spec))):
+            return " | ".join(check.classes), f"assert or raise unless isinstance (line {check.line})"
+    if any("MambaSpec" in project.ancestors(module, name) for name in last_names(found.spec)):
         return None
     if states:
         return "MambaSpec", f"fields read: {', '.join(states)}"
-    if inherited is not None and last_names(inherited.spec) == ("MambaSpec",):
-        return "MambaSpec", inherited.told_by
+    if inherited is not None and not _related(
+        project, module, set(last_names(inherited.spec)), set(last_names(found.spec))
+    ):
+        return inherited.spec, inherited.told_by
     return None
+
+
+def _related(project: Project, module: str, asked: set[str], said: set[str]) -> bool:
+    """Whether a spec can be of both: one's class derives from the other's."""
+    up = {name: set(project.ancestors(module, name)) for name in asked | said}
+    return any(a in up[b] or b in up[a] for a in asked for b in said)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["KNOWN_BUILDERS", "OLD_ROOTS", "OUR_ROOTS", "VLLM_ROOTS"]
+__all__ = ["KNOWN_ANNOTATED", "KNOWN_BUILDERS", "OLD_ROOTS", "OUR_ROOTS", "SPEC_PARENTS", "VLLM_ROOTS"]
 
 VLLM_ROOTS = frozenset(
     {
@@ -20,11 +20,27 @@ VLLM_ROOTS = frozenset(
 
 OLD_ROOTS = frozenset(
     {
+        "vllm.attention.AttentionMetadataBuilder",
         "vllm.attention.backends.abstract.AttentionMetadataBuilder",
         "vllm.attention.backends.utils.CommonMetadataBuilder",
     }
 )
 """The bases of the engine before v1, whose builders take an ``input_builder``."""
+
+SPEC_PARENTS: Mapping[str, str] = {
+    "AttentionSpec": "KVCacheSpec",
+    "ChunkedLocalAttentionSpec": "AttentionSpec",
+    "CrossAttentionSpec": "AttentionSpec",
+    "EncoderOnlyAttentionSpec": "AttentionSpec",
+    "FullAttentionSpec": "AttentionSpec",
+    "MLAAttentionSpec": "FullAttentionSpec",
+    "MambaSpec": "KVCacheSpec",
+    "SinkFullAttentionSpec": "FullAttentionSpec",
+    "SlidingWindowMLASpec": "SlidingWindowSpec",
+    "SlidingWindowSpec": "AttentionSpec",
+    "UniformTypeKVCacheSpecs": "KVCacheSpec",
+}
+"""Each of vLLM's specs, and the one that it derives from."""
 
 OUR_ROOTS = frozenset(
     {"genericbuilders.builder.AttentionMetadataBuilder", "genericbuilders_vllm.base.AttentionMetadataBuilder"}
@@ -115,3 +131,32 @@ KNOWN_BUILDERS: Mapping[str, str] = {
     "vllm.v1.attention.backends.turboquant_attn.TurboQuantMetadataBuilder": "AttentionSpec",
 }
 """Each builder, and the spec that it says it takes."""
+
+KNOWN_ANNOTATED = frozenset(
+    {
+        "vllm.model_executor.layers.attention.mla_attention.MLACommonMetadataBuilder",
+        "vllm.models.dots3_note.nvidia.attention.Dots3NoteMLAMetadataBuilder",
+        "vllm.models.kimi_k3.amd.kda_metadata.KimiK3ROCmKDAMetadataBuilder",
+        "vllm.models.kimi_k3.nvidia.kda_metadata.KimiK3KDAMetadataBuilder",
+        "vllm.v1.attention.backends.flashinfer.FlashInferMetadataBuilder",
+        "vllm.v1.attention.backends.gdn_attn.GDNAttentionMetadataBuilder",
+        "vllm.v1.attention.backends.linear_attn.LinearAttentionMetadataBuilder",
+        "vllm.v1.attention.backends.linear_attn.BailingLinearAttentionMetadataBuilder",
+        "vllm.v1.attention.backends.mamba1_attn.Mamba1AttentionMetadataBuilder",
+        "vllm.v1.attention.backends.mamba2_attn.Mamba2AttentionMetadataBuilder",
+        "vllm.v1.attention.backends.mamba_attn.BaseMambaAttentionMetadataBuilder",
+        "vllm.v1.attention.backends.mla.amx_mla.AMXMLAMetadataBuilder",
+        "vllm.v1.attention.backends.mla.cutlass_mla.CutlassMLAMetadataBuilder",
+        "vllm.v1.attention.backends.mla.flashattn_mla.FlashAttnMLAMetadataBuilder",
+        "vllm.v1.attention.backends.mla.flashattn_mla.XPUFlashAttnMLAMetadataBuilder",
+        "vllm.v1.attention.backends.mla.flashinfer_mla.FlashInferMLAMetadataBuilder",
+        "vllm.v1.attention.backends.mla.flashmla.FlashMLAMetadataBuilder",
+        "vllm.v1.attention.backends.mla.rocm_aiter_mla.AiterMLAMetadataBuilder",
+        "vllm.v1.attention.backends.mla.tokenspeed_mla.TokenspeedMLAMetadataBuilder",
+        "vllm.v1.attention.backends.mla.triton_mla.TritonMLAMetadataBuilder",
+        "vllm.v1.attention.backends.short_conv_attn.ShortConvAttentionMetadataBuilder",
+        "vllm.v1.attention.backends.short_conv_attn.PleShortConvAttentionMetadataBuilder",
+        "vllm.v1.attention.backends.turboquant_attn.TurboQuantMetadataBuilder",
+    }
+)
+"""Those that also declare it as the type of their ``kv_cache_spec``, themselves or through a base."""

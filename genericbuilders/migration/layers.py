@@ -1,9 +1,9 @@
-"""Asserts of a metadata type in layers: needless where a typed look-up stands before them, and told where none can."""
+"""Asserts of a metadata type in layers: needless where a typed look-up stands before them, or can be put there."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from genericbuilders.migration.modules import dotted
@@ -13,7 +13,10 @@ from genericbuilders.migration.result import Finding
 __all__ = ["LayerAssert", "find_layer_asserts"]
 
 _NO_HANDLE = "no handle that knows the type is at hand: give the layer its AttentionLayer, and look it up by that"
+_PACKAGES = ("genericbuilders.adapter", "genericbuilders.adapter.attention", "genericbuilders.adapter.bound")
 STEPS = frozenset({"genericbuilders.adapter.Step", "genericbuilders.adapter.erased.Step"})
+HANDLES = frozenset(f"{package}.{name}" for package in _PACKAGES for name in ("AttentionLayer", "TypedLayer"))
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -22,59 +25,117 @@ class LayerAssert:
 
     Attributes:
         line: of it.
-        removable: whether ``step[layer]``, which has that type already, was assigned just before.
+        removable: whether a look-up that has that type is assigned just before, or can be.
         finding: what is told.
+        lookup: the line of the assignment that becomes such a look-up, and its new value.
     """
 
     line: int
     removable: bool
     finding: Finding
+    lookup: tuple[int, str] | None = None
 
 
 def find_layer_asserts(project: Project, module: str, tree: ast.Module) -> list[LayerAssert]:
     """The asserts of one file, in order."""
     found: list[LayerAssert] = []
-    for function in ast.walk(tree):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            steps = set(_steps(project, module, function))
-            for body in _bodies(function.body):
-                found += _in_block(body, steps)
+    for owner, function in _functions(tree):
+        reader = _Reader(
+            set(_steps(project, module, function)), {} if owner is None else _handles(project, module, owner)
+        )
+        for body in _bodies(function.body):
+            found += reader.read(body)
     return found
 
 
-def _in_block(body: Sequence[ast.stmt], steps: set[str]) -> Iterator[LayerAssert]:
-    typed = False
-    for node in body:
-        if isinstance(node, ast.Assert) and _checks_metadata(node):
-            told = "the look-up in the step has that type already" if typed else _NO_HANDLE
-            finding = Finding(node.lineno, node.col_offset + 1, "metadata-assert", told, typed)
-            yield LayerAssert(node.lineno, typed, finding)
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and _target(node) == "attn_metadata":
-            value = node.value
-            typed = isinstance(value, ast.Subscript) and dotted(value.value) in steps
+class _Reader:
+    """Reads the blocks of one function.
+
+    Args:
+        steps: expressions that are a `Step`.
+        handles: by a metadata type, the expression of the one handle that knows it.
+    """
+
+    def __init__(self, steps: set[str], handles: Mapping[str, str]) -> None:
+        self.steps = steps
+        self.handles = handles
+
+    def read(self, body: Sequence[ast.stmt]) -> Iterator[LayerAssert]:
+        typed, assigned = False, 0
+        for node in body:
+            if isinstance(node, ast.Assert) and (asked := _asked(node)):
+                handle = self.handles.get(asked)
+                step = next(iter(sorted(self.steps)), None)
+                lookup: tuple[int, str] | None = None
+                told = "the look-up in the step has that type already" if typed else _NO_HANDLE
+                if not typed and handle is not None and step is not None and assigned:
+                    lookup = assigned, f"{step}[{handle}]"
+                    told = f"the handle {handle} knows the type: looked up by that"
+                changes = typed or lookup is not None
+                finding = Finding(node.lineno, node.col_offset + 1, "metadata-assert", told, changes)
+                yield LayerAssert(node.lineno, changes, finding, lookup)
+            elif isinstance(node, ast.Assign | ast.AnnAssign) and _target(node) == "attn_metadata":
+                is_lookup = isinstance(node.value, ast.Subscript)
+                typed = isinstance(node.value, ast.Subscript) and dotted(node.value.value) in self.steps
+                assigned = node.lineno if is_lookup else 0
 
 
-def _steps(project: Project, module: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
-    """Parameters that are a `Step`, and attributes of a forward context that hold one."""
+def _functions(tree: ast.Module) -> Iterator[tuple[ast.ClassDef | None, Function]]:
+    methods: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for each in node.body:
+                if isinstance(each, Function):
+                    methods.add(id(each))
+                    yield node, each
+    for node in ast.walk(tree):
+        if isinstance(node, Function) and id(node) not in methods:
+            yield None, node
+
+
+def _steps(project: Project, module: str, function: Function) -> Iterator[str]:
+    """Parameters that are a `Step`, and the step of those that are a forward context."""
     for each in (*function.args.args, *function.args.kwonlyargs):
-        if each.annotation is None:
-            continue
-        name = each.annotation.value if isinstance(each.annotation, ast.Constant) else dotted(each.annotation)
-        target = project.resolve(module, name) if isinstance(name, str) and name else None
+        target = _class_of(project, module, each.annotation)
         if target in STEPS:
             yield each.arg
         elif target == "genericbuilders.model.ForwardContext":
             yield f"{each.arg}.step"
 
 
-def _checks_metadata(node: ast.Assert) -> bool:
+def _handles(project: Project, module: str, owner: ast.ClassDef) -> Mapping[str, str]:
+    """Attributes that are set to a handle in the constructor, by the metadata type that the handle knows."""
+    found: dict[str, list[str]] = {}
+    init = next((each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+    if init is None:
+        return {}
+    known = {
+        each.arg: ast.unparse(each.annotation.slice)
+        for each in (*init.args.args, *init.args.kwonlyargs)
+        if isinstance(each.annotation, ast.Subscript)
+        and project.resolve(module, dotted(each.annotation.value)) in HANDLES
+    }
+    for node in init.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in known:
+            name = dotted(node.targets[0])
+            if name.startswith("self."):
+                found.setdefault(known[node.value.id], []).append(name)
+    return {metadata: names[0] for metadata, names in found.items() if len(names) == 1}
+
+
+def _class_of(project: Project, module: str, annotation: ast.expr | None) -> str | None:
+    if annotation is None:
+        return None
+    name = annotation.value if isinstance(annotation, ast.Constant) else dotted(annotation)
+    return project.resolve(module, name) if isinstance(name, str) and name else None
+
+
+def _asked(node: ast.Assert) -> str:
+    """The type that an ``assert isinstance(attn_metadata, X)`` asks for; empty for any other assert."""
     test = node.test
-    return (
-        isinstance(test, ast.Call)
-        and dotted(test.func) == "isinstance"
-        and len(test.args) == 2
-        and dotted(test.args[0]) == "attn_metadata"
-    )
+    if not isinstance(test, ast.Call) or dotted(test.func) != "isinstance" or len(test.args) != 2:
+        return ""
+    return ast.unparse(test.args[1]) if dotted(test.args[0]) == "attn_metadata" else ""
 
 
 def _target(node: ast.Assign | ast.AnnAssign) -> str:
@@ -87,8 +148,6 @@ def _bodies(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
     """A block, and those inside it; functions and classes within are blocks of their own."""
     yield body
     for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            continue
         if isinstance(node, ast.If | ast.For | ast.While):
             yield from _bodies(node.body)
             yield from _bodies(node.orelse)

@@ -126,9 +126,7 @@ class _Reader:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self._import(node, checked)
             elif isinstance(node, ast.ClassDef):
-                self.classes.append(
-                    describe_class(node, prefix, scope, self.markers.get(node.lineno), self.reads_specs)
-                )
+                self.classes.append(describe_class(node, prefix, scope, self._marker(node), self.reads_specs))
                 self.read(node.body, scope, f"{prefix}{node.name}.", checked)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 if not self.enters_functions:
@@ -141,6 +139,11 @@ class _Reader:
                 self._simple(node, scope)
                 for part, only_checked in _parts(node):
                     self.read(part, scope, prefix, checked or only_checked)
+
+    def _marker(self, node: ast.ClassDef) -> str | None:
+        """The marker in the class's header, which may take several lines."""
+        header = range(node.lineno, max(node.lineno + 1, node.body[0].lineno))
+        return next((self.markers[line] for line in header if line in self.markers), None)
 
     def _import(self, node: ast.Import | ast.ImportFrom, checked: bool) -> None:
         if isinstance(node, ast.Import):

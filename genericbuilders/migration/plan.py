@@ -22,7 +22,6 @@ __all__ = [
     "Planner",
     "leave",
     "refuse",
-    "same_classes",
 ]
 
 BASE_MODULE = "genericbuilders_vllm.base"
@@ -44,12 +43,15 @@ class ClassPlan:
         base_arguments: its new type arguments, as code; ``None`` to leave it.
         new_root: whether that base becomes this library's.
         root_name: the dotted name by which the file calls vLLM's base.
-        spec: what the class's spec is from here on; asserts and annotations that say no more are needless.
+        spec: what the class's spec is from here on.
+        needless: lines of asserts that say no more than that.
+        trusted: whether the parameter of ``__init__`` may be taken for that spec as well.
         drop_annotation: whether the class-level annotation goes.
         add_annotation: the class-level annotation to put in, as code.
         init_hint: the new hint of the spec in ``__init__``, as code.
         hook_hint: the same in ``get_cudagraph_support``.
         imports: names to import, each with its module.
+        moved: those of them that only checkers imported before.
     """
 
     cls: ClassInfo
@@ -59,11 +61,14 @@ class ClassPlan:
     new_root: bool = False
     root_name: str = ""
     spec: str | None = None
+    needless: frozenset[int] = frozenset()
+    trusted: bool = False
     drop_annotation: bool = False
     add_annotation: str | None = None
     init_hint: str | None = None
     hook_hint: str | None = None
     imports: frozenset[tuple[str, str]] = frozenset()
+    moved: frozenset[str] = frozenset()
 
 
 def leave(
@@ -82,7 +87,7 @@ def refuse(project: Project, module: str, cls: ClassInfo, base: BuilderBase | No
 
 
 def _refusal(project: Project, module: str, cls: ClassInfo, base: BuilderBase | None) -> tuple[str, str] | None:
-    if cls.old_engine or (base is not None and base.target in OLD_ROOTS):
+    if cls.old_engine or (base is not None and _is_old(project, base)):
         return "old-engine", "it is a builder of the engine before v1, whose constructor takes an input_builder"
     if base is None:
         return (
@@ -108,6 +113,14 @@ def _refusal(project: Project, module: str, cls: ClassInfo, base: BuilderBase | 
     return None
 
 
+def _is_old(project: Project, base: BuilderBase) -> bool:
+    found = project.class_of(base.target)
+    if found is None:
+        return base.target in OLD_ROOTS
+    above = project.base_of(*found)
+    return found[1].old_engine or (above is not None and _is_old(project, above))
+
+
 class Planner(ABC):
     """Works out the plan for one builder."""
 
@@ -117,6 +130,7 @@ class Planner(ABC):
         self.evidence = find_evidence(project, module, cls)
         self.findings: list[Finding] = []
         self.imports: set[tuple[str, str]] = set()
+        self.moved: set[str] = set()
 
     @abstractmethod
     def plan(self) -> ClassPlan:
@@ -127,17 +141,34 @@ class Planner(ABC):
         where = self.cls.line if line is None else line
         self.findings.append(Finding(where, self.cls.column if line is None else 1, rule, told, changes))
 
-    def code(self, spec: str) -> str:
-        """A spec as code in this file; what is not imported yet will be. Quoted where only checkers import it."""
+    def code(self, spec: str, *, at_run_time: bool = False) -> str:
+        """A spec as code in this file; what is not imported yet will be.
+
+        Args:
+            spec: its classes.
+            at_run_time: whether Python itself has to find them, as in a class's base; what only checkers import is then
+                imported for all, and quoted otherwise.
+        """
         quoted = False
         parts: list[str] = []
         for part in (each.strip() for each in spec.split("|")):
             head = part.partition(".")[0]
             bound = head in self.info.imports or any(each.qualname == head for each in self.info.classes)
-            quoted = quoted or head in self.info.checked_only
             if not bound:
                 part = part.rpartition(".")[2]
                 self.imports.add((SPEC_MODULE, part))
+            elif head in self.info.checked_only and at_run_time and part == head:
+                module, _, name = self.info.imports[head][0].rpartition(".")
+                if name == head:
+                    self.imports.add((module, name))
+                    self.moved.add(name)
+                    self.find(
+                        "run-time-import", f"{name} is imported at run time too, out of TYPE_CHECKING: a base names it"
+                    )
+                else:
+                    quoted = True
+            else:
+                quoted = quoted or head in self.info.checked_only
             parts.append(part)
         text = " | ".join(parts)
         return f'"{text}"' if quoted else text
@@ -157,11 +188,27 @@ class Planner(ABC):
         self.find("init-hint", f"{init.parameter}: {init.annotation} becomes {evidence.spec}", init.line)
         return self.code(evidence.spec)
 
-    def note_checks(self, evidence: Evidence) -> None:
-        """Tell of asserts that say what the class now says."""
-        for check in self.cls.checks:
-            if check.asserted and check.settled and same_classes(check.classes, evidence.spec):
-                self.find("needless-assert", f"the class says so to its base: {evidence.spec}", check.line)
+    def needless(self, evidence: Evidence) -> frozenset[int]:
+        """The lines of asserts that say no more than what the class now says, each told."""
+        lines = [
+            check.line
+            for check in self.cls.checks
+            if check.is_assert and check.settled and self._covers(check.classes, evidence.spec)
+        ]
+        for line in lines:
+            self.find("needless-assert", f"the class says so to its base: {evidence.spec}", line)
+        return frozenset(lines)
+
+    def _covers(self, classes: Sequence[str], spec: str) -> bool:
+        """Whether every spec of a union is one of the classes, or derives from one."""
+        asked = {name for each in classes for name in last_names(each)}
+        return all(asked & set(self.project.ancestors(self.module, each.strip())) for each in spec.split("|"))
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the parameter of ``__init__`` has a hint and keeps its value."""
+        init = self.cls.init
+        return init is not None and init.annotation is not None and not self.cls.rebinds
 
     def made(self, evidence: Evidence | None) -> ClassReport:
         """The report of what was found."""
@@ -170,8 +217,3 @@ class Planner(ABC):
         ordered = tuple(sorted(self.findings, key=lambda each: (each.line, each.column)))
         outcome = Outcome.MIGRATED if changed else Outcome.UNCHANGED
         return ClassReport(self.cls.qualname, self.cls.line, outcome, spec, why, ordered)
-
-
-def same_classes(classes: Sequence[str], spec: str) -> bool:
-    """Whether an ``isinstance`` asks for the classes of ``spec``, no more and no less."""
-    return {name for each in classes for name in last_names(each)} == set(last_names(spec))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from typing_extensions import override
 
 from genericbuilders.migration.classes import ClassInfo
@@ -44,12 +46,12 @@ class _GenericPlanner(Planner):
         if evidence.wide:
             return leave(self.cls, Outcome.UNCHANGED, evidence=evidence)
         self.report_false_hint(evidence)
-        metadata, code = self._metadata(), self.code(evidence.spec)
+        metadata, code = self._metadata(), self.code(evidence.spec, at_run_time=True)
         self.find("spec-argument", f"the base takes {metadata} and {evidence.spec}")
         drop = self._annotation_goes(evidence.spec)
-        self.note_checks(evidence)
-        hint = self.init_hint(evidence)
-        return self._with_root(self.made(evidence), (metadata, code), evidence.spec, hint, drop=drop)
+        needless, hint = self.needless(evidence), self.init_hint(evidence)
+        made = self._with_root(self.made(evidence), (metadata, code), evidence.spec, hint, drop=drop)
+        return replace(made, needless=needless, trusted=self.trusted)
 
     def _plan_parameter(self, differing: str) -> ClassPlan:
         """A generic intermediate whose subclasses take different specs: the spec becomes a parameter of its own."""
@@ -72,6 +74,7 @@ class _GenericPlanner(Planner):
             drop_annotation=drop,
             init_hint=hint,
             imports=frozenset(self.imports),
+            moved=frozenset(self.moved),
         )
 
     def _evidence_of_root(self) -> tuple[Evidence | None, str | None]:
@@ -94,35 +97,47 @@ class _GenericPlanner(Planner):
 
     def _plan_derived(self) -> ClassPlan:
         evidence, given = self.evidence, _given_spec(self.project, self.base)
-        if evidence is None or given is None:
-            if evidence is not None:
-                self.report_false_hint(evidence)
+        if evidence is None:
             return ClassPlan(self.cls, self.made(evidence))
         if given == SPEC_PARAMETER:
             return self._fill_parameter(evidence)
-        if last_names(given) != last_names(evidence.spec):
-            self.report_false_hint(evidence)
-            if self.cls.annotation is not None:
-                self.find(
-                    "narrower-annotation",
-                    f"its base gives it a {given}; the annotation narrows that to {evidence.spec}, and stays",
-                    self.cls.annotation.line,
-                    changes=False,
-                )
-            return ClassPlan(self.cls, self.made(evidence))
-        drop = self._annotation_goes(evidence.spec)
-        self.note_checks(evidence)
-        return ClassPlan(self.cls, self.made(evidence), spec=evidence.spec, drop_annotation=drop)
+        self.report_false_hint(evidence)
+        hint = self.init_hint(evidence)
+        if given is None or last_names(given) != last_names(evidence.spec):
+            self._tell_what_stays(given, evidence)
+            return ClassPlan(self.cls, self.made(evidence), init_hint=hint, imports=frozenset(self.imports))
+        drop, needless = self._annotation_goes(evidence.spec), self.needless(evidence)
+        return ClassPlan(
+            self.cls,
+            self.made(evidence),
+            spec=evidence.spec,
+            drop_annotation=drop,
+            needless=needless,
+            trusted=self.trusted,
+            init_hint=hint,
+            imports=frozenset(self.imports),
+        )
+
+    def _tell_what_stays(self, given: str | None, evidence: Evidence) -> None:
+        asserted = any(check.is_assert and check.settled for check in self.cls.checks)
+        if self.cls.annotation is None and not asserted and (given is None or evidence.inherited):
+            return
+        line = self.cls.line if self.cls.annotation is None else self.cls.annotation.line
+        told = (
+            f"its base {self.base.ref.name} has no parameter for the spec; what says {evidence.spec} here stays"
+            if given is None
+            else f"its base gives it a {given}; what narrows that to {evidence.spec} stays"
+        )
+        self.find("base-decides", told, line, changes=False)
 
     def _fill_parameter(self, evidence: Evidence) -> ClassPlan:
         """Give the spec to a base that has a parameter for it, behind those that it had."""
         given = self.base.ref.arguments
         if len(given) > _num_parameters(self.project, self.base.target) or evidence.wide or evidence.inherited:
             return ClassPlan(self.cls, self.made(evidence))
-        code = self.code(evidence.spec)
+        code = self.code(evidence.spec, at_run_time=True)
         self.find("spec-argument", f"the base takes {evidence.spec}")
-        drop = self._annotation_goes(evidence.spec)
-        self.note_checks(evidence)
+        drop, needless = self._annotation_goes(evidence.spec), self.needless(evidence)
         return ClassPlan(
             self.cls,
             self.made(evidence),
@@ -130,12 +145,15 @@ class _GenericPlanner(Planner):
             base_arguments=(*given, code),
             spec=evidence.spec,
             drop_annotation=drop,
+            needless=needless,
+            trusted=self.trusted,
             imports=frozenset(self.imports),
+            moved=frozenset(self.moved),
         )
 
     def _annotation_goes(self, spec: str) -> bool:
         annotation = self.cls.annotation
-        if annotation is None or annotation.annotation is None:
+        if annotation is None or annotation.annotation is None or annotation.has_value:
             return False
         if last_names(annotation.annotation) != last_names(spec):
             return False

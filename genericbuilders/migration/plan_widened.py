@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing_extensions import override
 
 from genericbuilders.migration.classes import ClassInfo
-from genericbuilders.migration.evidence import is_wide
+from genericbuilders.migration.evidence import Evidence, find_evidence, is_wide, last_names
+from genericbuilders.migration.known_builders import KNOWN_ANNOTATED, KNOWN_BUILDERS
 from genericbuilders.migration.plan import COMMON_FIELDS, ClassPlan, Planner, leave, refuse
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.result import Outcome
@@ -33,20 +34,33 @@ class _WidenedPlanner(Planner):
             return ClassPlan(self.cls, self.made(evidence), hook_hint=hook, imports=frozenset(self.imports))
         self.report_false_hint(evidence)
         added: str | None = None
-        if self.cls.annotation is None and not evidence.inherited:
+        if self.cls.annotation is None and not evidence.inherited and not self._base_says(evidence):
             self.find("add-annotation", f"kv_cache_spec: {evidence.spec} narrows what the base declares")
             added = self.code(evidence.spec)
-        self.note_checks(evidence)
-        hint = self.init_hint(evidence)
+        needless, hint = self.needless(evidence), self.init_hint(evidence)
         return ClassPlan(
             self.cls,
             self.made(evidence),
             spec=evidence.spec,
+            needless=needless,
+            trusted=self.trusted,
             add_annotation=added,
             init_hint=hint,
             hook_hint=hook,
             imports=frozenset(self.imports),
         )
+
+    def _base_says(self, evidence: Evidence) -> bool:
+        """Whether the base declares that spec already, or will."""
+        if self.base.is_root:
+            return False
+        found = self.project.class_of(self.base.target)
+        if found is None:
+            said = KNOWN_BUILDERS.get(self.base.target) if self.base.target in KNOWN_ANNOTATED else None
+        else:
+            above = find_evidence(self.project, *found)
+            said = None if above is None else above.spec
+        return said is not None and last_names(said) == last_names(evidence.spec)
 
     def _hook_hint(self) -> str | None:
         hook = self.cls.hook

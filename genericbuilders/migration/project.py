@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from genericbuilders.migration.classes import SPEC, BaseRef, ClassInfo
-from genericbuilders.migration.known_builders import KNOWN_BUILDERS, OLD_ROOTS, OUR_ROOTS, VLLM_ROOTS
+from genericbuilders.migration.known_builders import KNOWN_BUILDERS, OLD_ROOTS, OUR_ROOTS, SPEC_PARENTS, VLLM_ROOTS
 from genericbuilders.migration.modules import ModuleInfo, describe_module
 
 __all__ = ["BuilderBase", "Project"]
@@ -57,12 +57,14 @@ class Project:
         texts: each file's text.
         names: each file's dotted module name.
         unparsed: files that do not parse, and why.
+        siblings: for each loose file, the modules of its folder's files by their names.
     """
 
     modules: Mapping[str, ModuleInfo]
     texts: Mapping[Path, str]
     names: Mapping[Path, str]
     unparsed: Mapping[Path, str]
+    siblings: Mapping[str, Mapping[str, str]]
     _resolved: dict[tuple[str, str], str | None] = field(
         default_factory=dict[tuple[str, str], "str | None"], repr=False
     )
@@ -88,7 +90,33 @@ class Project:
                 unique = name if name not in modules else f"{name}@{path}"
                 names[path] = unique
                 modules[unique] = module
-        return cls(modules, files, names, unparsed)
+        loose: dict[Path, dict[str, str]] = {}
+        for path, name in names.items():
+            if path.parent not in packages:
+                loose.setdefault(path.parent, {})[path.stem] = name
+        siblings = {name: loose[path.parent] for path, name in names.items() if path.parent in loose}
+        return cls(modules, files, names, unparsed, siblings)
+
+    def is_imported_elsewhere(self, module: str, name: str) -> bool:
+        """Whether another file imports ``name`` from ``module``."""
+        whole = f"{module}.{name}"
+        return any(
+            whole in origins or module in each.stars
+            for each in self.modules.values()
+            for origins in (each.imports.get(name, ()),)
+        )
+
+    def ancestors(self, module: str, spec: str) -> Sequence[str]:
+        """A spec's own name, and those that it derives from, nearest first."""
+        found = [spec.rpartition(".")[2]]
+        own = self.class_of(self.resolve(module, spec) or "")
+        while own is not None and own[1].bases and own[1].bases[0].name:
+            module, spec = own[0], own[1].bases[0].name
+            found.append(spec.rpartition(".")[2])
+            own = self.class_of(self.resolve(module, spec) or "")
+        while (parent := SPEC_PARENTS.get(found[-1])) is not None:
+            found.append(parent)
+        return found
 
     def relevant(self) -> Sequence[Path]:
         """The files in which something could change, or has to be told."""
@@ -161,7 +189,7 @@ class Project:
             target = self.resolve(module, ref.name)
             if target is not None and self._is_builder(target):
                 return BuilderBase(index, ref, target)
-            if cls.scope is not None and target is None and looks_like_builder(cls):
+            if cls.scope is not None and target is None and (looks_like_builder(cls) or cls.builds_batches):
                 dynamic = BuilderBase(index, ref, "")
         return dynamic
 
@@ -183,7 +211,7 @@ class Project:
             return self.resolve(module, info.aliases[head] + behind, depth + 1)
         found: str | None = None
         for origin in info.imports.get(head, ()):
-            target = self._follow(origin + behind, depth)
+            target = self._follow(self._from_sibling(module, origin + behind), depth)
             # Of conditional imports, the one that leads to a builder counts.
             if target is not None and (found is None or self._known(target)):
                 found = target
@@ -194,6 +222,12 @@ class Project:
             if target is not None and self._known(target):
                 return target
         return None
+
+    def _from_sibling(self, module: str, origin: str) -> str:
+        """A name from a loose file of the same folder, by that file's own name."""
+        head, _, rest = origin.partition(".")
+        sibling = self.siblings.get(module, {}).get(head)
+        return origin if sibling is None or not rest else f"{sibling}.{rest}"
 
     def _known(self, target: str) -> bool:
         roots = (*VLLM_ROOTS, *OUR_ROOTS, *OLD_ROOTS)

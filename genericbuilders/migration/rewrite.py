@@ -16,6 +16,7 @@ from genericbuilders.migration.plan import BASE_NAME, ClassPlan
 __all__ = ["Rewriting", "rewrite_classes"]
 
 SPEC = "kv_cache_spec"
+_A_CHECK = m.Call(func=m.Name("isinstance"))
 _OWN_SPEC = m.Attribute(value=m.Name("self"), attr=m.Name(SPEC))
 
 
@@ -38,6 +39,7 @@ def rewrite_classes(
     getters: Mapping[int, str],
     new_names: Mapping[str, str],
     typed_lookups: Collection[int],
+    lookups: Mapping[int, str],
 ) -> Rewriting:
     """Carry out ``plans``.
 
@@ -47,9 +49,10 @@ def rewrite_classes(
         getters: by line, the new return annotation of a ``get_builder_cls``.
         new_names: by the file's name for vLLM's base, its name for the new one.
         typed_lookups: lines of asserts that a typed look-up made needless.
+        lookups: by line, the new value of an assignment that becomes such a look-up.
     """
     by_line = {plan.cls.line: plan for plan in plans}
-    rewriter = _Rewriter(by_line, getters, new_names, typed_lookups)
+    rewriter = _Rewriter(by_line, getters, new_names, typed_lookups, lookups)
     module = wrapper.visit(rewriter)
     return Rewriting(module, rewriter.unused)
 
@@ -63,6 +66,7 @@ class _Rewriter(cst.CSTTransformer):
         getters: Mapping[int, str],
         new_names: Mapping[str, str],
         typed_lookups: Collection[int],
+        lookups: Mapping[int, str],
     ) -> None:
         super().__init__()
         self._plans = plans
@@ -73,6 +77,7 @@ class _Rewriter(cst.CSTTransformer):
         self._functions: list[list[cst.FunctionDef]] = [[]]
         self._gone: set[cst.BaseStatement] = set()
         self._typed_lookups = typed_lookups
+        self._lookups = lookups
         self.unused: set[str] = set()
 
     @override
@@ -135,8 +140,14 @@ class _Rewriter(cst.CSTTransformer):
     @override
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         plan = self._classes[-1]
-        is_cast = m.Call(func=m.Name("cast") | m.Attribute(attr=m.Name("cast")), args=[m.Arg(), m.Arg(value=_OWN_SPEC)])
-        if plan is None or plan.spec is None or not m.matches(updated_node, is_cast):
+        if plan is None or plan.spec is None:
+            return updated_node
+        functions = self._functions[-1]
+        constructs = bool(functions) and functions[0].name.value == "__init__"
+        given = plan.cls.init.parameter if plan.trusted and constructs and plan.cls.init is not None else ""
+        subject = m.Name(given) | _OWN_SPEC
+        called = m.Name("cast") | m.Attribute(attr=m.Name("cast"))
+        if not m.matches(updated_node, m.Call(func=called, args=[m.Arg(), m.Arg(value=subject)])):
             return updated_node
         said = _code(updated_node.args[0].value).strip("'\"")
         if last_names(said) != last_names(plan.spec):
@@ -145,21 +156,26 @@ class _Rewriter(cst.CSTTransformer):
         return updated_node.args[1].value
 
     @override
+    def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
+        new = self._lookups.get(self._line(original_node)) if self._lookups else None
+        return updated_node if new is None else updated_node.with_changes(value=cst.parse_expression(new))
+
+    @override
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine:
-        plan = self._classes[-1]
-        if len(updated_node.body) != 1:
+        line = self._line(original_node)
+        gone = [each for each in updated_node.body if self._is_needless(each, line)]
+        if not gone:
             return updated_node
-        needless = plan is not None and self._is_needless(plan, updated_node.body[0])
-        if needless or (
-            self._typed_lookups
-            and isinstance(updated_node.body[0], cst.Assert)
-            and self._line(original_node) in self._typed_lookups
-        ):
-            self._forget(updated_node.body[0])
+        for each in gone:
+            self._forget(each)
+        left = [each for each in updated_node.body if each not in gone]
+        if not left:
             self._gone.add(original_node)
-        return updated_node
+            return updated_node
+        left[-1] = left[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        return updated_node.with_changes(body=left)
 
     @override
     def leave_IndentedBlock(
@@ -170,14 +186,19 @@ class _Rewriter(cst.CSTTransformer):
         kept: list[cst.BaseStatement] = []
         # What stood above a statement that went: its comments stay, and a blank line where there was one.
         above: list[cst.EmptyLine] = []
+        first = False
         for before, after in zip(original_node.body, updated_node.body, strict=True):
             if before in self._gone and isinstance(after, cst.SimpleStatementLine):
                 above += after.leading_lines
-            elif above and isinstance(after, cst.SimpleStatementLine | cst.BaseCompoundStatement):
+                if after.trailing_whitespace.comment is not None:
+                    above.append(cst.EmptyLine(comment=after.trailing_whitespace.comment))
+                first = first or not kept
+            elif (above or first) and isinstance(after, cst.SimpleStatementLine | cst.BaseCompoundStatement):
                 commented = any(line.comment is not None for line in above)
                 own = list(after.leading_lines)
-                kept.append(after.with_changes(leading_lines=[*above, *own] if commented else own or above))
-                above = []
+                lines = [*above, *own] if commented else own or above
+                kept.append(after.with_changes(leading_lines=_without_blanks(lines) if first and not kept else lines))
+                above, first = [], False
             else:
                 kept.append(after)
         comments = [line for line in above if line.comment is not None]
@@ -187,23 +208,18 @@ class _Rewriter(cst.CSTTransformer):
         footer = [*comments, *updated_node.footer]
         return updated_node.with_changes(body=kept, footer=footer)
 
-    def _is_needless(self, plan: ClassPlan, statement: cst.BaseSmallStatement) -> bool:
+    def _is_needless(self, statement: cst.BaseSmallStatement, line: int) -> bool:
+        plan = self._classes[-1]
         if isinstance(statement, cst.AnnAssign):
-            at_class_level = not self._functions[-1]
-            return at_class_level and plan.drop_annotation and _is_bare_annotation(statement)
-        if not isinstance(statement, cst.Assert) or plan.spec is None:
+            at_class_level = plan is not None and not self._functions[-1]
+            return at_class_level and plan is not None and plan.drop_annotation and _is_bare_annotation(statement)
+        if not isinstance(statement, cst.Assert):
             return False
-        functions = self._functions[-1]
-        given = "" if plan.cls.init is None or functions[0].name.value != "__init__" else plan.cls.init.parameter
-        spec = m.Name(given) | _OWN_SPEC
-        check = m.Call(func=m.Name("isinstance"), args=[m.Arg(value=spec), m.Arg()])
-        if not m.matches(statement.test, check) or not isinstance(statement.test, cst.Call):
+        if line in self._typed_lookups:
+            return True
+        if plan is None or line not in plan.needless or not m.matches(statement.test, _A_CHECK):
             return False
-        if statement.msg is not None and m.findall(statement.msg, m.Call() | m.NamedExpr() | m.Await()):
-            return False
-        asked = _code(statement.test.args[1].value).strip("()")
-        names = {name for part in asked.split(",") if part.strip() for name in last_names(part)}
-        return names == set(last_names(plan.spec))
+        return statement.msg is None or not m.findall(statement.msg, m.Call() | m.NamedExpr() | m.Await())
 
     def _base(self, base: cst.Arg, plan: ClassPlan) -> cst.Arg:
         arguments = plan.base_arguments or ()
@@ -230,6 +246,12 @@ class _Rewriter(cst.CSTTransformer):
         if not isinstance(found, CodeRange):
             raise TypeError(f"LibCST gives a {type(node).__name__} no position")
         return found.start.line
+
+
+def _without_blanks(lines: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """Without the blank lines at the front."""
+    start = next((index for index, line in enumerate(lines) if line.comment is not None), len(lines))
+    return list(lines[start:])
 
 
 def _is_bare_annotation(statement: cst.AnnAssign) -> bool:

@@ -20,6 +20,7 @@ def rewrite_imports(
     replaced: Collection[str],
     added: Collection[tuple[str, str]],
     unused: Collection[str],
+    moved: Collection[str] = (),
 ) -> cst.Module:
     """Add, replace and drop imports.
 
@@ -29,7 +30,10 @@ def rewrite_imports(
         replaced: those of them that nothing else uses, so that the old import goes.
         added: modules and names to import.
         unused: names that lost a use; an import whose name has no use left goes.
+        moved: names that only checkers imported, and that ``added`` now imports for all.
     """
+    if moved:
+        module = module.visit(_Mover(moved))
     editor = _Editor(roots, replaced, added)
     edited = module.visit(editor)
     if not editor.placed:
@@ -89,6 +93,28 @@ class _Editor(cst.CSTTransformer):
             if isinstance(parsed, cst.SimpleStatementLine):
                 found.append(parsed)
         return found
+
+
+class _Mover(cst.CSTTransformer):
+    """Takes names out of imports that only checkers see."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        super().__init__()
+        self._remover = _Remover(names)
+
+    @override
+    def leave_If(
+        self, original_node: cst.If, updated_node: cst.If
+    ) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement] | cst.RemovalSentinel:
+        checked = m.Name("TYPE_CHECKING") | m.Attribute(attr=m.Name("TYPE_CHECKING"))
+        if not m.matches(updated_node.test, checked) or not isinstance(updated_node.body, cst.IndentedBlock):
+            return updated_node
+        body = updated_node.body.visit(self._remover)
+        if isinstance(body, cst.IndentedBlock) and not body.body:
+            if updated_node.orelse is None:
+                return cst.RemoveFromParent()
+            body = body.with_changes(body=[cst.SimpleStatementLine([cst.Pass()])])
+        return updated_node.with_changes(body=body)
 
 
 class _Remover(cst.CSTTransformer):
