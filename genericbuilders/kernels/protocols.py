@@ -6,7 +6,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-__all__ = ["GatedActivation", "PagedAttention", "RmsNorm", "RopeAndCache", "WriteKVCache"]
+from genericbuilders.kernels.scoring import PLAIN, Scoring
+
+__all__ = ["GatedActivation", "PagedAttention", "RmsNorm", "RopeAndCache", "VarlenAttention", "WriteKVCache"]
 
 
 class WriteKVCache(Protocol):
@@ -44,11 +46,14 @@ class PagedAttention(Protocol):
         max_query_len: int | None = None,
         max_seq_len: int | None = None,
         out: Tensor | None = None,
+        scoring: Scoring = PLAIN,
+        lse: Tensor | None = None,
     ) -> Tensor:
         """Attend; row ``i`` of a request with ``q`` new tokens and length ``s`` sits at position ``s - q + i``.
 
         Tokens at and beyond ``query_start_loc[-1]`` are padding and come out as zeros, and so do the tokens of
-        a request whose ``seq_lens`` is 0.
+        a request whose ``seq_lens`` is 0. What a window hides from all of a request's new tokens is never read: its
+        blocks may belong to others by now.
 
         Args:
             query: ``[num_tokens, num_heads, head_size]``; ``num_heads`` is a multiple of ``num_kv_heads``.
@@ -62,9 +67,64 @@ class PagedAttention(Protocol):
             max_query_len: a bound on the rows' new tokens, where the caller knows one.
             max_seq_len: a bound on ``seq_lens``; with both bounds a device need not be asked.
             out: ``[num_tokens, num_heads, value_head_size]`` to write to; made when ``None``.
+            scoring: what happens to the scores before the softmax.
+            lse: ``[num_tokens, num_heads]`` float32, any strides, to write to: the natural logarithm of the sum of the
+                scores' exponentials, a sink's included. -inf for a token that sees no key and has no sink, for
+                padding and for the tokens of a request of length 0.
 
         Returns:
             ``[num_tokens, num_heads, value_head_size]``, of the query's dtype.
+
+        Raises:
+            ValueError: shapes that do not fit each other, a block table too narrow for a sequence, or, under
+                ``causal``, more new tokens than the sequence has.
+            TypeError: dtypes that differ.
+        """
+        ...
+
+
+class VarlenAttention(Protocol):
+    """Attention between queries and keys that lie one row behind the other, without a cache."""
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        cu_seqlens_q: Tensor,
+        cu_seqlens_k: Tensor,
+        max_seqlen_q: int,
+        max_seqlen_k: int,
+        scale: float,
+        causal: bool,
+        scoring: Scoring = PLAIN,
+        lse: Tensor | None = None,
+        out: Tensor | None = None,
+    ) -> Tensor:
+        """Attend within each row; its last query sits where its last key sits.
+
+        Args:
+            query: ``[num_tokens, num_heads, head_size]``; ``num_heads`` is a multiple of ``num_kv_heads``.
+            key: ``[num_keys, num_kv_heads, head_size]``.
+            value: ``[num_keys, num_kv_heads, value_head_size]``.
+            cu_seqlens_q: ``[num_rows + 1]`` int32: row ``i`` has queries from ``cu_seqlens_q[i]`` to the next entry.
+            cu_seqlens_k: ``[num_rows + 1]`` int32, for the keys. A row without keys comes out as zeros.
+            max_seqlen_q: a bound on the rows' queries.
+            max_seqlen_k: a bound on the rows' keys.
+            scale: factor on the scores before the softmax.
+            causal: whether a query sees only the keys up to its own place; a row then has no fewer keys than queries.
+            scoring: what happens to the scores before the softmax.
+            lse: ``[num_tokens, num_heads]`` float32 to write to, as for `PagedAttention`.
+            out: ``[num_tokens, num_heads, value_head_size]`` to write to; made when ``None``.
+
+        Returns:
+            ``[num_tokens, num_heads, value_head_size]``, of the query's dtype; zeros beyond ``cu_seqlens_q[-1]``.
+
+        Raises:
+            ValueError: shapes that do not fit each other, bounds outside the tensors, or, under ``causal``, fewer keys
+                than queries.
+            TypeError: dtypes that differ.
         """
         ...
 

@@ -6,10 +6,17 @@ from dataclasses import dataclass
 
 import torch
 
-from genericbuilders.kernels import elementwise, portable, reference
+from genericbuilders.kernels import elementwise, portable, reference, varlen
 from genericbuilders.kernels.native import NativeKernels, Unavailable, native_kernels
 from genericbuilders.kernels.native.checks import DTYPES
-from genericbuilders.kernels.protocols import GatedActivation, PagedAttention, RmsNorm, RopeAndCache, WriteKVCache
+from genericbuilders.kernels.protocols import (
+    GatedActivation,
+    PagedAttention,
+    RmsNorm,
+    RopeAndCache,
+    VarlenAttention,
+    WriteKVCache,
+)
 
 __all__ = ["KERNEL_NAMES", "AttentionKernels", "Unavailable", "find_kernels", "select_kernels"]
 
@@ -25,6 +32,7 @@ class AttentionKernels:
         name: one of `KERNEL_NAMES`.
         write_kv_cache: store keys and values into a paged cache.
         paged_attention: attention over a paged cache.
+        varlen_attention: attention without a cache.
         rope_and_cache: rotary embedding of queries and keys, and the write to the cache.
         rms_norm: root-mean-square normalisation with the residual's addition.
         silu_and_mul: SwiGLU's activation.
@@ -34,6 +42,7 @@ class AttentionKernels:
     name: str
     write_kv_cache: WriteKVCache
     paged_attention: PagedAttention
+    varlen_attention: VarlenAttention
     rope_and_cache: RopeAndCache
     rms_norm: RmsNorm
     silu_and_mul: GatedActivation
@@ -47,9 +56,9 @@ def find_kernels(name: str, device: torch.device, dtype: torch.dtype) -> Attenti
         ValueError: there is no such implementation.
     """
     if name == "reference":
-        return _in_torch(name, reference.write_kv_cache, reference.paged_attention)
+        return _in_torch(name, reference.write_kv_cache, reference.paged_attention, reference.varlen_attention)
     if name == "portable":
-        return _in_torch(name, portable.write_kv_cache, portable.paged_attention)
+        return _in_torch(name, portable.write_kv_cache, portable.paged_attention, varlen.varlen_attention)
     if name != "native":
         raise ValueError(f"there are no kernels called {name!r}; there are {', '.join(KERNEL_NAMES)}")
     if device.type != "cpu":
@@ -80,11 +89,14 @@ def select_kernels(device: torch.device, dtype: torch.dtype, name: str | None = 
     return found
 
 
-def _in_torch(name: str, write_kv_cache: WriteKVCache, paged_attention: PagedAttention) -> AttentionKernels:
+def _in_torch(
+    name: str, write_kv_cache: WriteKVCache, paged_attention: PagedAttention, varlen_attention: VarlenAttention
+) -> AttentionKernels:
     return AttentionKernels(
         name=name,
         write_kv_cache=write_kv_cache,
         paged_attention=paged_attention,
+        varlen_attention=varlen_attention,
         rope_and_cache=elementwise.rope_and_cache,
         rms_norm=elementwise.rms_norm,
         silu_and_mul=elementwise.silu_and_mul,
@@ -97,6 +109,7 @@ def _compiled(native: NativeKernels) -> AttentionKernels:
         name="native",
         write_kv_cache=native.write_kv_cache,
         paged_attention=native.paged_attention,
+        varlen_attention=native.varlen_attention,
         rope_and_cache=native.rope_and_cache,
         rms_norm=native.rms_norm,
         silu_and_mul=native.silu_and_mul,

@@ -5,7 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["check_attention", "check_block_table", "check_cache", "check_rows"]
+__all__ = [
+    "check_attention",
+    "check_block_table",
+    "check_cache",
+    "check_causal",
+    "check_keys",
+    "check_lse",
+    "check_rows",
+    "check_tokens",
+    "check_varlen",
+]
 
 
 def check_rows(name: str, tensor: Tensor, num_axes: int) -> None:
@@ -91,3 +101,95 @@ def check_block_table(seq_lens: Tensor, block_table: Tensor, block_size: int) ->
         )
     if block_table.dtype != torch.int32:
         raise TypeError(f"block_table is {block_table.dtype}; it must be torch.int32")
+
+
+def check_causal(row: int, num_new: int, length: int, causal: bool) -> None:
+    """Check that each of a row's new tokens has a key, which the causal mask takes for granted.
+
+    Raises:
+        ValueError: there are more new tokens than keys, under ``causal``.
+    """
+    if length < 0 or (causal and num_new > length):
+        raise ValueError(f"row {row} has {num_new} new tokens but a length of {length} tokens in all")
+
+
+def check_tokens(row: int, start: int, end: int, num_tokens: int) -> None:
+    """Check the bounds of a row's new tokens.
+
+    Raises:
+        ValueError: they are not among the ``num_tokens`` that there are.
+    """
+    if not 0 <= start <= end <= num_tokens:
+        raise ValueError(f"query_start_loc says that row {row} is tokens {start} to {end}, of {num_tokens} tokens")
+
+
+def check_keys(row: int, first: int, last: int, num_keys: int) -> None:
+    """Check the bounds of a row's keys.
+
+    Raises:
+        ValueError: they are not among the ``num_keys`` that there are.
+    """
+    if not 0 <= first <= last <= num_keys:
+        raise ValueError(f"cu_seqlens_k says that row {row} is keys {first} to {last}, of {num_keys} keys")
+
+
+def check_lse(lse: Tensor | None, query: Tensor) -> None:
+    """Check that log-sum-exps have a place for each of the query's tokens and heads.
+
+    Args:
+        lse: ``[num_tokens, num_heads]`` float32, beside a float64 query also float64; ``None`` is right.
+        query: ``[num_tokens, num_heads, head_size]``.
+
+    Raises:
+        ValueError: another shape or dtype.
+    """
+    if lse is None:
+        return
+    if lse.shape != query.shape[:2] or lse.dtype not in (
+        torch.float32,
+        torch.promote_types(query.dtype, torch.float32),
+    ):
+        raise ValueError(
+            f"lse is {lse.dtype} {tuple(lse.shape)}; it must be torch.float32 {tuple(query.shape[:2])}, a number for "
+            "each of the query's tokens and heads"
+        )
+
+
+def check_varlen(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> None:
+    """Check what attention without a cache is given, as far as shapes say.
+
+    Args:
+        query: ``[num_tokens, num_heads, head_size]``.
+        key: ``[num_keys, num_kv_heads, head_size]``.
+        value: ``[num_keys, num_kv_heads, value_head_size]``.
+        cu_seqlens_q: ``[num_rows + 1]`` int32.
+        cu_seqlens_k: ``[num_rows + 1]`` int32.
+
+    Raises:
+        ValueError: shapes that do not fit each other.
+        TypeError: dtypes that differ, or bounds that are not int32.
+    """
+    if query.dim() != 3 or key.dim() != 3 or value.dim() != 3 or key.shape[:2] != value.shape[:2]:
+        raise ValueError(
+            f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} must be [tokens, "
+            "heads, head_size] each, and key and value have the same tokens and heads"
+        )
+    if query.shape[2] != key.shape[2]:
+        raise ValueError(f"query has head_size {query.shape[2]} and key {key.shape[2]}; they must be the same")
+    if not key.shape[1] or query.shape[1] % key.shape[1]:
+        raise ValueError(
+            f"num_heads {query.shape[1]} is not a multiple of num_kv_heads {key.shape[1]}: every key-value head serves "
+            "the same number of query heads"
+        )
+    if not query.dtype == key.dtype == value.dtype:
+        raise TypeError(f"query is {query.dtype}, key {key.dtype} and value {value.dtype}; they must be the same")
+    for name, bounds in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if bounds.dtype != torch.int32:
+            raise TypeError(f"{name} is {bounds.dtype}; it must be torch.int32")
+        if bounds.dim() != 1 or not len(bounds) or not bounds.is_contiguous():
+            raise ValueError(f"{name} has shape {tuple(bounds.shape)}; it must be a contiguous [num_rows + 1]")
+    if len(cu_seqlens_q) != len(cu_seqlens_k):
+        raise ValueError(
+            f"cu_seqlens_q bounds {len(cu_seqlens_q) - 1} rows and cu_seqlens_k {len(cu_seqlens_k) - 1}; each row has "
+            "queries and keys"
+        )

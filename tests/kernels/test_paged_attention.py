@@ -2,132 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from genericbuilders.kernels import portable, reference
 from genericbuilders.kernels.native import NativeKernels, native_kernels
 from genericbuilders.kernels.protocols import PagedAttention
-from genericbuilders.kernels.tolerance import compare
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One batch: what a kernel is given."""
-
-    query: Tensor
-    key_cache: Tensor
-    value_cache: Tensor
-    query_start_loc: Tensor
-    seq_lens: Tensor
-    block_table: Tensor
-    causal: bool
-
-    def run(self, kernel: PagedAttention) -> Tensor:
-        return kernel(
-            self.query,
-            self.key_cache,
-            self.value_cache,
-            query_start_loc=self.query_start_loc,
-            seq_lens=self.seq_lens,
-            block_table=self.block_table,
-            scale=1 / math.sqrt(self.query.shape[2]),
-            causal=self.causal,
-        )
-
-    def exact(self) -> Tensor:
-        wide = replace(
-            self,
-            query=self.query.double(),
-            key_cache=self.key_cache.double(),
-            value_cache=self.value_cache.double(),
-        )
-        return wide.run(reference.paged_attention)
-
-
-def make_batch(
-    rows: list[tuple[int, int]],
-    *,
-    block_size: int = 16,
-    num_kv_heads: int = 1,
-    group: int = 2,
-    head_size: int = 64,
-    value_head_size: int | None = None,
-    dtype: torch.dtype = torch.float32,
-    causal: bool = True,
-    padding_tokens: int = 0,
-    seed: int = 0,
-) -> Batch:
-    """A batch of ``(new tokens, tokens before them)`` rows.
-
-    Queries are slices of a wider buffer, the caches are views of one pool, whatever lies beyond a row's use is
-    NaN or garbage.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    value_head_size = value_head_size or head_size
-    lengths = [new + before for new, before in rows]
-    needed = [-(-length // block_size) for length in lengths]
-    num_blocks = 1 + sum(needed)
-    order = (torch.randperm(num_blocks - 1, generator=generator) + 1).to(torch.int32)
-    width = max([*needed, 1]) + 1
-    # Garbage beyond a row's own blocks: far outside the pool.
-    table = torch.full((len(rows) + 2, width), 2**30, dtype=torch.int32)
-    pool = torch.full((num_blocks, num_kv_heads, block_size, head_size + value_head_size), math.nan, dtype=dtype)
-    used = 0
-    for row, (length, count) in enumerate(zip(lengths, needed, strict=True)):
-        table[row, :count] = order[used : used + count]
-        for index in range(count):
-            filled = min(block_size, length - index * block_size)
-            fresh = torch.randn(num_kv_heads, filled, head_size + value_head_size, generator=generator)
-            pool[int(order[used + index]), :, :filled] = fresh.to(dtype)
-        used += count
-    views = pool.transpose(1, 2)
-    num_tokens = sum(new for new, _ in rows)
-    fused = torch.randn(num_tokens + padding_tokens, num_kv_heads * group + 2, head_size + 3, generator=generator)
-    fused[num_tokens:] = math.nan
-    starts = torch.tensor([0, *(new for new, _ in rows)]).cumsum(0).to(torch.int32)
-    return Batch(
-        query=(3 * fused).to(dtype)[:, 1:-1, :head_size],
-        key_cache=views[..., :head_size],
-        value_cache=views[..., head_size:],
-        query_start_loc=starts,
-        seq_lens=torch.tensor([*lengths, 2**30, 7], dtype=torch.int32),
-        block_table=table,
-        causal=causal,
-    )
-
-
-def assert_near_exact(batch: Batch, kernel: PagedAttention) -> None:
-    found = compare(batch.run(kernel), batch.run(reference.paged_attention), batch.exact())
-    assert found.passed, str(found)
-
-
-EDGES = [0, 1, 2, 6, 7, 8, 15, 16, 17, 31, 63, 64, 65, 127, 128, 129, 255, 256, 257, 300]
-
-
-@st.composite
-def batches(draw: st.DrawFn) -> Batch:
-    rows = draw(st.lists(st.tuples(st.sampled_from([0, 1, 1, *EDGES[:14]]), st.sampled_from(EDGES)), max_size=5))
-    return make_batch(
-        rows,
-        block_size=draw(st.sampled_from([1, 7, 16, 64])),
-        num_kv_heads=draw(st.integers(1, 3)),
-        group=draw(st.sampled_from([1, 2, 3, 4, 5, 8])),
-        head_size=draw(st.sampled_from([1, 5, 8, 20, 33, 64, 80, 96, 128, 256])),
-        value_head_size=draw(st.sampled_from([None, None, 16, 19, 64])),
-        dtype=draw(st.sampled_from(DTYPES)),
-        causal=draw(st.booleans()),
-        padding_tokens=draw(st.sampled_from([0, 3])),
-        seed=draw(st.integers(0, 9)),
-    )
+from tests.kernels.paged_batches import DTYPES, Batch, assert_near_exact, batches, make_batch
 
 
 @pytest.fixture(scope="module")
@@ -138,12 +23,12 @@ def native() -> NativeKernels:
     return found
 
 
-@given(batches())
+@given(batches(plain=True))
 def test_native_is_near_exact(native: NativeKernels, batch: Batch) -> None:
     assert_near_exact(batch, native.paged_attention)
 
 
-@given(batches())
+@given(batches(plain=True))
 def test_portable_is_near_exact(batch: Batch) -> None:
     assert_near_exact(batch, portable.paged_attention)
 
@@ -173,7 +58,7 @@ def test_portable_in_small_chunks(monkeypatch: pytest.MonkeyPatch, causal: bool)
     assert_near_exact(batch, portable.paged_attention)
 
 
-@given(batches())
+@given(batches(plain=True))
 def test_reference_ignores_padding_and_empty_rows(batch: Batch) -> None:
     result = batch.run(reference.paged_attention)
     assert result.shape == (*batch.query.shape[:2], batch.value_cache.shape[3])

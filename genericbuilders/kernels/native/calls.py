@@ -10,26 +10,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from genericbuilders.kernels.native.checks import (
-    DTYPES,
-    raise_fault,
-    refuse_attention,
-    refuse_rope,
-    refuse_rows,
-    refuse_write,
-)
+from genericbuilders.kernels.native.attention import CACHE, NativeAttention
+from genericbuilders.kernels.native.checks import DTYPES, raise_fault, refuse_rope, refuse_rows, refuse_write
 
 __all__ = ["NativeKernels"]
 
 # The layouts of args.h's structures, all fields 64 bits wide.
-_CACHE = "13q"
-_ATTENTION = struct.Struct(f"={_CACHE}17qd")
-_ROPE = struct.Struct(f"={_CACHE}23q")
+_ROPE = struct.Struct(f"={CACHE}23q")
 _NORM = struct.Struct("=11qd")
 _GATED = struct.Struct("=9q")
 
 
-class NativeKernels:
+class NativeKernels(NativeAttention):
     """The compiled kernels; each method has the signature of its protocol in `genericbuilders.kernels.protocols`.
 
     Tensors are on the CPU, all of one dtype: float32, bfloat16 or float16. Only the last stride has to be 1. The
@@ -46,7 +38,7 @@ class NativeKernels:
     def __init__(self, path: Path) -> None:
         self.path = path
         library = ctypes.CDLL(str(path))
-        self._attention = _entry(library, "gb_paged_attention")
+        super().__init__(_entry(library, "gb_paged_attention"))
         self._rope = _entry(library, "gb_rope_and_cache")
         self._norm = _entry(library, "gb_rms_norm")
         self._gated = _entry(library, "gb_gated")
@@ -165,77 +157,6 @@ class NativeKernels:
         )  # fmt: skip
         if fault:
             raise_fault(fault, slot_mapping=slot_mapping, num_slots=num_blocks * block_size)
-        return out
-
-    def paged_attention(
-        self,
-        query: Tensor,
-        key_cache: Tensor,
-        value_cache: Tensor,
-        *,
-        query_start_loc: Tensor,
-        seq_lens: Tensor,
-        block_table: Tensor,
-        scale: float,
-        causal: bool,
-        max_query_len: int | None = None,
-        max_seq_len: int | None = None,
-        out: Tensor | None = None,
-    ) -> Tensor:
-        """Attend over a paged cache; see `genericbuilders.kernels.protocols.PagedAttention`.
-
-        Raises:
-            ValueError: shapes or strides that do not fit, a block table too narrow for a sequence or with a block
-                outside the cache, or rows that do not fit the tokens.
-            TypeError: dtypes that differ or are not supported.
-        """
-        num_tokens, num_heads, head_size = query.shape
-        num_blocks, block_size, num_kv_heads, cache_head_size = key_cache.shape
-        value_head_size = value_cache.shape[3]
-        num_reqs = query_start_loc.shape[0] - 1
-        table_rows, table_columns = block_table.shape
-        if out is None:
-            out = query.new_empty(num_tokens, num_heads, value_head_size)
-        query_strides, out_strides, table_strides = query.stride(), out.stride(), block_table.stride()
-        kept_key, kept_value = key_cache.stride(), value_cache.stride()
-        dtype = DTYPES.get(query.dtype)
-        if (
-            dtype is None
-            or not (query.dtype == key_cache.dtype == value_cache.dtype == out.dtype)
-            or not (query_strides[2] == kept_key[3] == kept_value[3] == out_strides[2] == table_strides[1] == 1)
-            or cache_head_size != head_size
-            or num_heads % num_kv_heads
-            or value_cache.shape != (num_blocks, block_size, num_kv_heads, value_head_size)
-            or out.shape != (num_tokens, num_heads, value_head_size)
-            or not (query.is_cpu and key_cache.is_cpu and block_table.is_cpu and seq_lens.is_cpu)
-            or not (query_start_loc.dtype == seq_lens.dtype == block_table.dtype == torch.int32)
-            or seq_lens.shape[0] < num_reqs
-            or table_rows < num_reqs
-            or not (query_start_loc.is_contiguous() and seq_lens.is_contiguous())
-        ):
-            refuse_attention(query, key_cache, value_cache, query_start_loc, seq_lens, block_table, out)
-        fault = self._attention(
-            _ATTENTION.pack(
-                num_blocks, block_size, num_kv_heads, head_size, value_head_size,
-                key_cache.data_ptr(), kept_key[0], kept_key[1], kept_key[2],
-                value_cache.data_ptr(), kept_value[0], kept_value[1], kept_value[2],
-                torch.get_num_threads(), dtype, causal, num_reqs, num_tokens, num_heads,
-                query.data_ptr(), query_strides[0], query_strides[1],
-                out.data_ptr(), out_strides[0], out_strides[1],
-                query_start_loc.data_ptr(), seq_lens.data_ptr(),
-                block_table.data_ptr(), table_strides[0], table_columns, scale,
-            )
-        )  # fmt: skip
-        if fault:
-            raise_fault(
-                fault,
-                query_start_loc=query_start_loc,
-                seq_lens=seq_lens,
-                block_table=block_table,
-                num_blocks=num_blocks,
-                block_size=block_size,
-                num_tokens=num_tokens,
-            )
         return out
 
     def rms_norm(

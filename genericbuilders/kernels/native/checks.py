@@ -7,9 +7,18 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from genericbuilders.kernels.scoring import Scoring
 from genericbuilders.kernels.validation import check_attention, check_cache, check_rows
 
-__all__ = ["DTYPES", "raise_fault", "refuse_attention", "refuse_rope", "refuse_rows", "refuse_write"]
+__all__ = [
+    "DTYPES",
+    "raise_fault",
+    "refuse_attention",
+    "refuse_rope",
+    "refuse_rows",
+    "refuse_scoring",
+    "refuse_write",
+]
 
 # The numbers of args.h's Dtype.
 DTYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -26,6 +35,7 @@ def raise_fault(
     num_blocks: int = 0,
     block_size: int = 1,
     num_tokens: int = 0,
+    key_start: Tensor | None = None,
 ) -> NoReturn:
     """Say what a kernel found while it read its indices: its result holds a kind and a row (args.h).
 
@@ -42,7 +52,10 @@ def raise_fault(
         raise ValueError(f"kernel fault {kind} at row {row}")
     length = int(seq_lens[row])
     start, end = int(query_start_loc[row]), int(query_start_loc[row + 1])
-    needed = -(-length // block_size)
+    if key_start is not None and (kind == 1 or length < 0):
+        first = int(key_start[row])
+        raise ValueError(f"cu_seqlens_k says that row {row} is keys {first} to {first + length}, of {block_size} keys")
+    needed = -(-length // max(block_size, 1))
     if kind == 1:
         raise ValueError(
             f"block_table has {block_table.shape[1]} columns, and row {row}'s {length} tokens in blocks of "
@@ -53,7 +66,10 @@ def raise_fault(
         wrong = [block for block in used if not 0 <= block < num_blocks]
         raise ValueError(f"block_table row {row} names blocks {wrong}; the cache has blocks 0 to {num_blocks - 1}")
     if kind == 3:
-        raise ValueError(f"query_start_loc says that row {row} is tokens {start} to {end}, of {num_tokens} tokens")
+        name = "query_start_loc" if key_start is None else "cu_seqlens_q"
+        raise ValueError(f"{name} says that row {row} is tokens {start} to {end}, of {num_tokens} tokens")
+    if key_start is not None:
+        raise ValueError(f"row {row} has {end - start} queries and {length} keys; under causal it needs a key for each")
     raise ValueError(f"row {row} has {end - start} new tokens but seq_lens says {length} tokens in all")
 
 
@@ -139,6 +155,20 @@ def refuse_attention(
         f"out is {tuple(out.shape)} {out.dtype}; it must be {(*query.shape[:2], value_cache.shape[3])} {query.dtype}, "
         "and all last strides must be 1"
     )
+
+
+def refuse_scoring(scoring: Scoring, num_heads: int) -> NoReturn:
+    """Say why slopes or sinks cannot be read.
+
+    Raises:
+        ValueError: shapes, strides or devices.
+    """
+    scoring.check_heads(num_heads)
+    for name, tensor in (("alibi_slopes", scoring.alibi_slopes), ("sinks", scoring.sinks)):
+        if tensor is not None:
+            _check_cpu(**{name: tensor})
+            check_rows(name, tensor, 1)
+    raise ValueError(f"alibi_slopes and sinks must be contiguous float32 [num_heads], here [{num_heads}]")
 
 
 def refuse_rows(**tensors: Tensor | None) -> NoReturn:

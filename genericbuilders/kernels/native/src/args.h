@@ -32,7 +32,13 @@ struct AttentionArgs {
   const int32_t* seq_lens;
   const int32_t* block_table;
   int64_t table_row, table_columns;
-  double scale;
+  const int32_t* key_start;  // where a row's keys begin in its blocks; may be null: at their beginning
+  int64_t window;            // 0: none
+  const float* alibi_slopes;  // may be null, and so may what follows
+  const float* sinks;
+  float* lse;
+  int64_t lse_token, lse_head;
+  double scale, soft_cap;  // soft_cap 0: none
 };
 
 struct RopeArgs {

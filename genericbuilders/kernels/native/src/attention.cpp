@@ -51,21 +51,25 @@ Plan make_plan(const AttentionArgs& a, int threads) {
       plan.fault = fault_at(kLength, row);
       return plan;
     }
-    if ((length + cache.block_size - 1) / cache.block_size > a.table_columns) {
+    const int64_t base = a.key_start ? a.key_start[row] : 0;
+    if (base < 0 || !cache.block_size ||
+        (base + length + cache.block_size - 1) / cache.block_size > a.table_columns) {
       plan.fault = fault_at(kNarrowTable, row);
       return plan;
     }
-    plan.work += count * length * a.num_heads * cache.head_size;
     if (count == 1) {
+      const int64_t keys = seen_from(a, length - 1, length).size();
       ++decodes;
-      decode_keys += length;
-      longest = longest < length ? length : longest;
+      decode_keys += keys;
+      longest = longest < keys ? keys : longest;
+      plan.work += keys * a.num_heads * cache.head_size;
       continue;
     }
     // The last tiles see the most keys: they go first.
     for (int64_t last = count; last > 0;) {
       const int64_t first = (last - 1) / tile_tokens * tile_tokens;
       for (int64_t head = 0; head < heads; ++head) plan.tiles.push_back({row, head, first, last});
+      plan.work += tile_span(a, row, first, last).size() * (last - first) * a.num_heads * cache.head_size;
       plan.tile_rows = (last - first) * group > plan.tile_rows ? (last - first) * group : plan.tile_rows;
       last = first;
     }
@@ -75,7 +79,7 @@ Plan make_plan(const AttentionArgs& a, int threads) {
   plan.pieces.reserve(decodes * heads);
   for (int64_t row = 0; row < a.num_reqs && decodes; ++row) {
     if (a.query_start_loc[row + 1] - a.query_start_loc[row] != 1 || !a.seq_lens[row]) continue;
-    const int64_t splits = (a.seq_lens[row] + kSplit - 1) / kSplit;
+    const int64_t splits = (seen_from(a, a.seq_lens[row] - 1, a.seq_lens[row]).size() + kSplit - 1) / kSplit;
     for (int64_t head = 0; head < heads; ++head) {
       if (!spread || splits == 1) {
         plan.pieces.push_back({row, head, -1, 0});
@@ -91,9 +95,11 @@ Plan make_plan(const AttentionArgs& a, int threads) {
 // Zero what no row covers: padding tokens, and tokens of rows without a sequence.
 void clear(const AttentionArgs& a, int64_t first, int64_t last, int64_t element) {
   for (int64_t token = first; token < last; ++token)
-    for (int64_t head = 0; head < a.num_heads; ++head)
+    for (int64_t head = 0; head < a.num_heads; ++head) {
       std::memset((char*)a.out + (token * a.out_token + head * a.out_head) * element, 0,
                   a.cache.value_head_size * element);
+      write_lse(a, token, head, {kMinusInfinity, 0.0f});
+    }
 }
 
 template <class T>
@@ -107,8 +113,8 @@ struct Decoder {
   Decoder(const AttentionArgs& args, int64_t places)
       : a(args),
         group(args.num_heads / args.cache.num_kv_heads),
-        depth(round_up(args.cache.head_size, kLanes)),
-        width(round_up(args.cache.value_head_size, kLanes)),
+        depth(round_up(args.cache.head_size, kWide)),
+        width(round_up(args.cache.value_head_size, kWide)),
         partial_sums(places ? new float[places * group * width] : nullptr),
         partial(places * group) {}
 
@@ -119,20 +125,23 @@ struct Decoder {
     const vf scale = splat((float)a.scale);
     const raw* q = (const raw*)a.query + (int64_t)a.query_start_loc[row] * a.query_token + head * group * a.query_head;
     for (int64_t g = 0; g < group; ++g, q += a.query_head)
-      for (int d = 0; d < size; d += kLanes) store(query + g * depth + d, load_some<T>(q + d, size - d) * scale);
+      for (int d = 0; d < depth; d += kLanes)
+        store(query + g * depth + d, d < size ? load_some<T>(q + d, size - d) * scale : vf{});
   }
 
   void write_out(int64_t row, int64_t head, const Running* state, const float* sums) const {
     const int size = (int)a.cache.value_head_size;
-    raw* o = (raw*)a.out + (int64_t)a.query_start_loc[row] * a.out_token + head * group * a.out_head;
+    const int64_t token = a.query_start_loc[row];
+    raw* o = (raw*)a.out + token * a.out_token + head * group * a.out_head;
     for (int64_t g = 0; g < group; ++g, o += a.out_head) {
-      const vf inverse = splat(1.0f / state[g].total);
+      const vf inverse = splat(inverse_total(state[g]));
       for (int d = 0; d < size; d += kLanes) store_some<T>(o + d, load(sums + g * width + d) * inverse, size - d);
+      write_lse(a, token, head * group + g, state[g]);
     }
   }
 
-  void reset(Running* state, float* sums) const {
-    for (int64_t g = 0; g < group; ++g) state[g] = {-std::numeric_limits<float>::infinity(), 0.0f};
+  void reset(int64_t head, Running* state, float* sums) const {
+    for (int64_t g = 0; g < group; ++g) state[g] = nothing_seen(a, head * group + g);
     std::memset(sums, 0, group * width * sizeof(float));
   }
 
@@ -143,32 +152,37 @@ struct Decoder {
     float* scores = split_sums + group * width;
     Running* state = (Running*)(scores + kGroupStep * kSplit);
     Running* split_state = state + group;
-    const int64_t length = a.seq_lens[piece.row];
-    const int32_t* table = a.block_table + piece.row * a.table_row;
-    read_query(piece.row, piece.head, query);
-    if (piece.split >= 0) {
-      const int64_t first = piece.split * kSplit, last = first + kSplit < length ? first + kSplit : length;
-      if (!places.find(a.cache, table, piece.head, first, last)) return kBlockRange;
-      attend_split<T>(query, depth, (int)group, places, (int)a.cache.head_size, (int)a.cache.value_head_size, scores,
-                      &partial[piece.place * group], partial_sums.get() + piece.place * group * width, width);
-      return kNone;
+    const int64_t row = piece.row, head = piece.head, length = a.seq_lens[row];
+    const int32_t* table = a.block_table + row * a.table_row;
+    const int64_t base = a.key_start ? a.key_start[row] : 0;
+    const Span seen = seen_from(a, length - 1, length);
+    const bool alone = piece.split < 0 && seen.size() <= kSplit;
+    read_query(row, head, query);
+    if (piece.split < 0) reset(head, state, sums);
+    int64_t first = piece.split < 0 ? seen.first : seen.first + piece.split * kSplit;
+    const int64_t end = piece.split < 0 || first + kSplit > seen.last ? seen.last : first + kSplit;
+    for (; first < end; first += kSplit) {
+      const Span split = {first, first + kSplit < end ? first + kSplit : end};
+      if (!places.find(a.cache, table, base, head, split)) return kBlockRange;
+      if (alone) places.alone(a.cache, head);
+      SplitWork<T> work = {a, places, first - (length - 1), query, depth, scores, split_sums, width};
+      if (piece.split >= 0) {
+        work.sums = partial_sums.get() + piece.place * group * width;
+        attend_split<T>(work, head * group, (int)group, &partial[piece.place * group]);
+        return kNone;
+      }
+      attend_split<T>(work, head * group, (int)group, split_state);
+      for (int64_t g = 0; g < group; ++g)
+        fold(&state[g], sums + g * width, split_state[g], split_sums + g * width, width);
     }
-    reset(state, sums);
-    for (int64_t first = 0; first < length; first += kSplit) {
-      const int64_t last = first + kSplit < length ? first + kSplit : length;
-      if (!places.find(a.cache, table, piece.head, first, last)) return kBlockRange;
-      attend_split<T>(query, depth, (int)group, places, (int)a.cache.head_size, (int)a.cache.value_head_size, scores,
-                      split_state, split_sums, width);
-      for (int64_t g = 0; g < group; ++g) fold(&state[g], sums + g * width, split_state[g], split_sums + g * width, width);
-    }
-    write_out(piece.row, piece.head, state, sums);
+    write_out(row, head, state, sums);
     return kNone;
   }
 
   void merge(const Piece& piece, float* scratch) {
     float* sums = scratch;
     Running* state = (Running*)(sums + group * width);
-    reset(state, sums);
+    reset(piece.head, state, sums);
     for (int64_t place = piece.place; place < piece.place + piece.split; ++place)
       for (int64_t g = 0; g < group; ++g)
         fold(&state[g], sums + g * width, partial[place * group + g],

@@ -3,8 +3,6 @@
 // leaves it unchanged, so that a row's result does not depend on its neighbours.
 #pragma once
 
-#include <limits>
-
 #include "decode.h"
 
 namespace gb {
@@ -92,22 +90,28 @@ void pack_values(const SplitRows<T>& rows, int size, float* packed) {
   }
 }
 
-// One row of one tile: scores to weights, the running sums rescaled. `seen` keys of `count` are visible.
-GB_INLINE void tile_softmax(float* scores, int seen, int count, Running* state, float* sums, int64_t padded_size) {
-  const float minus_infinity = -std::numeric_limits<float>::infinity();
-  const int padded = (int)round_up(seen, kLanes);
-  for (int t = seen; t < padded; ++t) scores[t] = minus_infinity;
+// One row of one tile: scores to weights, the running sums rescaled. Keys [from, to) of `count` are visible. Weights
+// keep their places in the vectors whatever is visible, so that sums have one order.
+GB_INLINE void tile_softmax(float* scores, int from, int to, int count, Running* state, float* sums,
+                            int64_t padded_size) {
+  if (from >= to) {
+    for (int t = 0; t < count; ++t) scores[t] = 0.0f;
+    return;
+  }
+  const int start = from / kLanes * kLanes, padded = (int)round_up(to, kLanes);
+  for (int t = 0; t < start; ++t) scores[t] = 0.0f;
+  for (int t = start; t < from; ++t) scores[t] = kMinusInfinity;
+  for (int t = to; t < padded; ++t) scores[t] = kMinusInfinity;
   for (int t = padded; t < count; ++t) scores[t] = 0.0f;
-  if (!seen) return;
-  vf best = load(scores);
-  for (int t = kLanes; t < padded; t += kLanes) {
+  vf best = load(scores + start);
+  for (int t = start + kLanes; t < padded; t += kLanes) {
     vf s = load(scores + t);
     best = s > best ? s : best;
   }
   float top = largest(best);
   top = top < state->top ? state->top : top;
   vf total = {};
-  for (int t = 0; t < padded; t += kLanes) {
+  for (int t = start; t < padded; t += kLanes) {
     vf p = exp(load(scores + t) - splat(top));
     store(scores + t, p);
     total += p;
@@ -140,6 +144,14 @@ struct TileScratch {
   }
 };
 
+// The keys that tokens [first, last) of request `row` see between them.
+GB_INLINE Span tile_span(const AttentionArgs& a, int64_t row, int64_t first, int64_t last) {
+  const int64_t length = a.seq_lens[row];
+  const int64_t before = length - (a.query_start_loc[row + 1] - a.query_start_loc[row]);
+  const Span low = seen_from(a, before + first, length), high = seen_from(a, before + last - 1, length);
+  return {low.first, high.last > low.first ? high.last : low.first};
+}
+
 // Tokens [first, last) of request `row` for one key-value head.
 template <class T>
 Fault attend_tile(const AttentionArgs& a, int64_t row, int64_t head, int64_t first, int64_t last, TileScratch s,
@@ -152,32 +164,41 @@ Fault attend_tile(const AttentionArgs& a, int64_t row, int64_t head, int64_t fir
   const int64_t start = a.query_start_loc[row], length = a.seq_lens[row];
   const int64_t position = length - (a.query_start_loc[row + 1] - start) + first;
   const vf scale = splat((float)a.scale);
+  const bool shaped = a.soft_cap != 0.0 || a.alibi_slopes;
   for (int64_t r = 0; r < rows; ++r) {
     const raw* q = (const raw*)a.query + (start + first + r / group) * a.query_token +
                    (head * group + r % group) * a.query_head;
     for (int d = 0; d < head_size; d += kLanes)
       store(s.query + r * depth + d, load_some<T>(q + d, head_size - d) * scale);
     for (int64_t d = 0; d < width; d += kLanes) store(s.sums + r * width + d, vf{});
-    s.running[r] = {-std::numeric_limits<float>::infinity(), 0.0f};
+    s.running[r] = nothing_seen(a, head * group + r % group);
   }
-  const int64_t keys = a.causal ? position + (last - first) : length;
-  for (int64_t key = 0; key < keys; key += kKeyTile) {
-    const int64_t end = key + kKeyTile < keys ? key + kKeyTile : keys;
-    if (!places.find(cache, a.block_table + row * a.table_row, head, key, end)) return kBlockRange;
+  const Span seen = tile_span(a, row, first, last);
+  for (int64_t key = seen.first / kKeyTile * kKeyTile; key < seen.last; key += kKeyTile) {
+    const Span here = {key < seen.first ? seen.first : key, key + kKeyTile < seen.last ? key + kKeyTile : seen.last};
+    if (!places.find(cache, a.block_table + row * a.table_row, a.key_start ? a.key_start[row] : 0, head, here,
+                     (int)(here.first - key)))
+      return kBlockRange;
     pack_keys<T>(places, head_size, s.keys);
     product(s.query, depth, rows, s.keys, depth * kPanel, round_up(places.count, kPanel) / kPanel, head_size,
             s.scores, kKeyTile, false);
     for (int64_t r = 0; r < rows; ++r) {
-      int64_t seen = a.causal ? position + r / group + 1 - key : end - key;
-      seen = seen < 0 ? 0 : seen > end - key ? end - key : seen;
-      tile_softmax(s.scores + r * kKeyTile, (int)seen, places.count, &s.running[r], s.sums + r * width, width);
+      const int64_t at = position + r / group;
+      const Span row_sees = seen_from(a, at, length);
+      const int from = (int)(row_sees.first > key ? row_sees.first - key : 0);
+      const int to = (int)(row_sees.last < here.last ? row_sees.last - key : here.last - key);
+      float* scores = s.scores + r * kKeyTile;
+      if (shaped) shape_scores(a, head * group + r % group, key - at, scores, from, to);
+      tile_softmax(scores, from, to, places.count, &s.running[r], s.sums + r * width, width);
     }
     pack_values<T>(places, size, s.values);
     product(s.scores, kKeyTile, rows, s.values, kKeyTile * kPanel, width / kPanel, places.count, s.sums, width, true);
   }
   for (int64_t r = 0; r < rows; ++r) {
-    raw* o = (raw*)a.out + (start + first + r / group) * a.out_token + (head * group + r % group) * a.out_head;
-    const vf inverse = splat(s.running[r].total > 0.0f ? 1.0f / s.running[r].total : s.running[r].total);
+    const int64_t token = start + first + r / group, query_head = head * group + r % group;
+    raw* o = (raw*)a.out + token * a.out_token + query_head * a.out_head;
+    const vf inverse = splat(inverse_total(s.running[r]));
+    write_lse(a, token, query_head, s.running[r]);
     for (int d = 0; d < size; d += kLanes) store_some<T>(o + d, load(s.sums + r * width + d) * inverse, size - d);
   }
   return kNone;

@@ -2,6 +2,7 @@
 // Results must not depend on how work is divided, so every reduction here has one fixed order.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
