@@ -24,7 +24,8 @@ from genericbuilders.backends.encoder_only import ENCODER_ONLY, EncoderOnlyMetad
 from genericbuilders.config import AttentionLayerConfig
 from genericbuilders.model import EncoderModel, LoadError, PlacedLayer, Tokenizer
 from genericbuilders.specs import EncoderOnlyAttentionSpec
-from genericbuilders_transformers.model import attention_heads, check_weights
+from genericbuilders_transformers.layers import attention_heads
+from genericbuilders_transformers.model import check_weights
 from genericbuilders_transformers.tokenizer import HFTokenizer
 
 __all__ = ["LoadedEncoder", "TransformersEncoder", "load_transformers_encoder"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from transformers.utils import logging
 from typing_extensions import override
 
 from genericbuilders.adapter import AttentionLayer
-from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
-from genericbuilders.config import AttentionLayerConfig
-from genericbuilders.model import ForwardContext, LoadedModel, LoadError, LoadOptions, Model, PlacedLayer
-from genericbuilders.specs import FullAttentionSpec, MambaCacheMode
+from genericbuilders.backends.flash_attn import FlashAttentionMetadata
+from genericbuilders.model import ForwardContext, LoadedModel, LoadError, LoadOptions, Model
+from genericbuilders.specs import MambaCacheMode
 from genericbuilders_transformers.attention import ATTENTION_NAME, LayerCalls, register_attention
 from genericbuilders_transformers.families import attention_indices, family_of, place_mixers
 from genericbuilders_transformers.fuse import fuse_layers
+from genericbuilders_transformers.layers import attention_heads, attention_layers, layer_reach
 from genericbuilders_transformers.mixers.base import RunningStep
 from genericbuilders_transformers.tokenizer import HFTokenizer
 
@@ -33,7 +33,7 @@ UNBOUNDED_MODEL_LEN = 1 << 16
 
 
 class TransformersModel(Model):
-    """Runs ``hf`` with its attention on the back end `FLASH_ATTN`, and its state-space layers on their own ones.
+    """Runs ``hf`` with its attention on `FLASH_ATTN` or `CHUNKED_LOCAL`, and other layers on back ends of their own.
 
     Args:
         hf: the model, on its device, in its dtype; changed in place, so that it runs through this class only.
@@ -48,8 +48,7 @@ class TransformersModel(Model):
         num_fused_layers: decoder layers that were replaced by faster ones.
 
     Raises:
-        LoadError: the model needs what this adapter does not serve, such as a window, or weights do not fit its
-            settings.
+        LoadError: the model needs what this adapter does not serve, or weights do not fit its settings.
     """
 
     def __init__(
@@ -80,13 +79,9 @@ class TransformersModel(Model):
         self.num_fused_layers = 0
         if indices := attention_indices(config):
             heads = attention_heads(config)
-            self.attention_layers = {
-                index: FLASH_ATTN.layer(f"model.layers.{index}.self_attn", heads) for index in indices
-            }
-            spec = FullAttentionSpec(
-                block_size=block_size, num_kv_heads=heads.num_kv_heads, head_size=heads.head_size, dtype=hf.dtype
-            )
-            placed |= {index: PlacedLayer(layer, spec) for index, layer in self.attention_layers.items()}
+            made = attention_layers(hf, indices, heads, block_size)
+            self.attention_layers = {index: layer for index, (layer, _) in made.items()}
+            placed |= {index: each for index, (_, each) in made.items()}
             register_attention()
             hf.set_attn_implementation(ATTENTION_NAME)
             self.num_fused_layers = fuse_layers(hf, heads) if fuse else 0
@@ -144,18 +139,17 @@ def check_supported(config: PretrainedConfig) -> None:
     """Refuse what the back ends would compute wrongly.
 
     Raises:
-        LoadError: the model attends over a window, its rotations depend on the whole batch, or its state-space layers
-            have settings that are not served.
+        LoadError: a layer is of a type that is not served, the model's rotations depend on the whole batch, or its
+            state-space layers have settings that are not served.
     """
     family = family_of(config)
-    layer_types: Sequence[str] | None = getattr(config, "layer_types", None)
-    window: int | None = getattr(config, "sliding_window", None)
+    if family is None:
+        for index in range(config.num_hidden_layers):
+            layer_reach(config, index)
     # Hybrids call their layers full even where a window is set.
-    windowed = "sliding_attention" in layer_types if layer_types and family is None else window is not None
-    if windowed:
+    elif (window := getattr(config, "sliding_window", None)) is not None:
         raise LoadError(
-            f"its layers attend over a window of {window} tokens, which the back end flash_attn does not serve yet; "
-            "only models without a window can be run"
+            f"its layers attend over a window of {window} tokens; windows are served for models of attention alone"
         )
     rope_type = _rope_type(config)
     if any(kind in rope_type for kind in BATCH_DEPENDENT_ROPE):
@@ -165,23 +159,6 @@ def check_supported(config: PretrainedConfig) -> None:
         )
     if family is not None:
         family.check(config)
-
-
-def attention_heads(config: PretrainedConfig) -> AttentionLayerConfig:
-    """The heads of one attention layer.
-
-    Raises:
-        LoadError: the settings name no heads, or heads that do not fit together.
-    """
-    num_heads: int | None = getattr(config, "num_attention_heads", None)
-    if num_heads is None:
-        raise LoadError("it has layers that attend, but its settings name no num_attention_heads")
-    num_kv_heads: int = getattr(config, "num_key_value_heads", None) or num_heads
-    head_size: int = getattr(config, "head_dim", None) or config.hidden_size // num_heads
-    try:
-        return AttentionLayerConfig(num_heads, num_kv_heads, head_size, head_size**-0.5)
-    except ValueError as error:
-        raise LoadError(f"its attention layers: {error}") from None
 
 
 def check_weights(info: Mapping[str, Collection[object]]) -> None:

@@ -7,13 +7,13 @@ from typing import assert_type
 
 import pytest
 import torch
-from attention_batches import make_batch
+from attention_batches import attend_by_mask, make_batch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from genericbuilders.adapter import BindError, BoundGroup
-from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
+from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata, FlashAttentionSpec
 from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.cache import allocate_kv_caches
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, KVCacheLayout
@@ -22,7 +22,15 @@ from genericbuilders.kernels.layout import split_kv
 from genericbuilders.kernels.tolerance import compare
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.rotary import Rotary, apply_rotary
-from genericbuilders.specs import FullAttentionSpec, KVQuantMode, MambaSpec, MLAAttentionSpec
+from genericbuilders.specs import (
+    FullAttentionSpec,
+    KVQuantMode,
+    MambaSpec,
+    MLAAttentionSpec,
+    SinkFullAttentionSpec,
+    SlidingWindowSpec,
+    promote_to_full,
+)
 
 HEADS = AttentionLayerConfig(num_heads=6, num_kv_heads=2, head_size=16, scale=0.25)
 CONFIG = EngineConfig(max_model_len=256, layers={"l0": HEADS, "l1": HEADS})
@@ -33,7 +41,7 @@ def make_spec(block_size: int = 4, dtype: torch.dtype = torch.float32) -> FullAt
     return FullAttentionSpec(block_size=block_size, num_kv_heads=2, head_size=16, dtype=dtype)
 
 
-def bind(spec: FullAttentionSpec) -> BoundGroup[FlashAttentionMetadata, FullAttentionSpec]:
+def bind(spec: FullAttentionSpec) -> BoundGroup[FlashAttentionMetadata, FlashAttentionSpec]:
     return FLASH_ATTN.bind(spec, [FLASH_ATTN.layer("l0", HEADS)], CONFIG, CPU)
 
 
@@ -47,7 +55,7 @@ def inputs(num_tokens: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 def test_the_types_are_kept() -> None:
     group = bind(make_spec())
     assert_type(group.builder.build(0, make_batch([1], [0], 4)), FlashAttentionMetadata)
-    assert_type(group.spec, FullAttentionSpec)
+    assert_type(group.spec, FlashAttentionSpec)
 
 
 def test_the_batch_is_passed_on() -> None:
@@ -169,19 +177,125 @@ def test_support_is_for_uniform_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("spec", "says"),
     [
-        replace(make_spec(), sliding_window=8),
-        replace(make_spec(), attention_chunk_size=8),
-        replace(make_spec(), kv_quant_mode=KVQuantMode.FP8_PER_TENSOR),
-        replace(make_spec(), head_size_v=8),
-        MLAAttentionSpec(block_size=4, num_kv_heads=2, head_size=16, dtype=torch.float32),
+        (replace(make_spec(), attention_chunk_size=8), "chunks"),
+        (replace(make_spec(), kv_quant_mode=KVQuantMode.FP8_PER_TENSOR), "a quantised cache"),
+        (replace(make_spec(), head_size_v=8), "values of 8 elements"),
+        (MLAAttentionSpec(block_size=4, num_kv_heads=2, head_size=16, dtype=torch.float32), "a MLAAttentionSpec"),
+        (
+            SinkFullAttentionSpec(block_size=4, num_kv_heads=2, head_size=16, dtype=torch.float32, sink_len=4),
+            "a SinkFullAttentionSpec",
+        ),
     ],
-    ids=lambda spec: type(spec).__name__,
 )
-def test_what_it_would_compute_wrongly_is_refused(spec: FullAttentionSpec) -> None:
-    with pytest.raises(ValueError, match=r"layers \['l0'\] have .*flash_attn serves full attention"):
+def test_what_it_would_compute_wrongly_is_refused(spec: FullAttentionSpec, says: str) -> None:
+    with pytest.raises(ValueError, match=rf"layers \['l0'\] have .*{says}.*flash_attn serves plain keys and values"):
         bind(spec)
+
+
+def test_a_cache_of_another_window_is_refused() -> None:
+    with pytest.raises(ValueError, match="layer 'l0' sees all tokens, but its cache is kept for a window of 8 tokens"):
+        bind(replace(make_spec(), sliding_window=8))
+
+
+def window_spec(window: int, block_size: int) -> SlidingWindowSpec:
+    return SlidingWindowSpec(
+        block_size=block_size, num_kv_heads=2, head_size=16, dtype=torch.float32, sliding_window=window
+    )
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 20)), min_size=1, max_size=4),
+    block_size=st.sampled_from([1, 4, 7]),
+    window=st.sampled_from([1, 3, 8, 50]),
+    promoted=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_a_window_sees_its_last_tokens_alone(
+    rows: list[tuple[int, int]], block_size: int, window: int, promoted: bool, seed: int
+) -> None:
+    common = make_batch([new for new, _ in rows], [old for _, old in rows], block_size)
+    heads = replace(HEADS, sliding_window=window)
+    spec: FlashAttentionSpec = window_spec(window, block_size)
+    layer = FLASH_ATTN.layer("l0", heads)
+    config = replace(CONFIG, layers={"l0": heads})
+    group = FLASH_ATTN.bind(promote_to_full(spec) if promoted else spec, [layer], config, CPU)
+    query, key, value = inputs(common.num_actual_tokens, seed)
+    cache = torch.randn(group.kv_cache_shape(1 + int(common.block_table_tensor.max())))
+
+    def attend(dtype: torch.dtype) -> Tensor:
+        keys, values = (part.to(dtype, copy=True) for part in split_kv(cache, KVCacheLayout.BLOCK_FIRST))
+        reference.write_kv_cache(key.to(dtype), value.to(dtype), keys, values, common.slot_mapping)
+        return attend_by_mask(common, query.to(dtype), keys, values, 0.25, lambda at, to: to <= at and to > at - window)
+
+    working, exact = attend(torch.float32), attend(torch.float64)
+    got = layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=group.builder.build(0, common))
+    comparison = compare(got, working, exact)
+    assert comparison.passed, comparison
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 4, 16])
+def test_the_exact_window(block_size: int) -> None:
+    """A prompt of 6, then 5 tokens: at every step exactly the last 8 positions are seen, and none before."""
+    heads = AttentionLayerConfig(1, 1, 16, 1.0, sliding_window=8)
+    layer = FLASH_ATTN.layer("l0", heads)
+    spec = replace(window_spec(8, block_size), num_kv_heads=1)
+    group = FLASH_ATTN.bind(spec, [layer], replace(CONFIG, layers={"l0": heads}), CPU)
+    cache = torch.zeros(group.kv_cache_shape(1 + 16))
+    for new, old in [(6, 0), *((1, length) for length in range(6, 11))]:
+        common = make_batch([new], [old], block_size)
+        # Equal scores, and values that are one-hot by position: a result is the mean over what is seen.
+        value = torch.zeros(new, 1, 16)
+        for index in range(new):
+            value[index, 0, old + index] = 1.0
+        query, key = torch.zeros(new, 1, 16), torch.zeros(new, 1, 16)
+        out = layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=group.builder.build(0, common))
+        for index in range(new):
+            at = old + index
+            seen = [place for place in range(16) if float(out[index, 0, place]) > 0]
+            assert seen == list(range(max(0, at - 7), at + 1))
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), min_size=2, max_size=4),
+    shared_blocks=st.integers(1, 3),
+    soft_cap=st.sampled_from([None, 3.0]),
+    seed=st.integers(0, 99),
+)
+def test_a_shared_prefix_is_attended_over_once(
+    rows: list[tuple[int, int]], shared_blocks: int, soft_cap: float | None, seed: int
+) -> None:
+    """Cascade: the front of every row stands in the same blocks."""
+    size, shared = 4, 4 * shared_blocks
+    common = make_batch([new for new, _ in rows], [shared + old for _, old in rows], size)
+    table = common.block_table_tensor.clone()
+    table[:, :shared_blocks] = table[:1, :shared_blocks]
+    common = replace(common, block_table_tensor=table)
+    heads = replace(HEADS, logits_soft_cap=soft_cap)
+    layer = FLASH_ATTN.layer("l0", heads)
+    group = FLASH_ATTN.bind(make_spec(size), [layer], replace(CONFIG, layers={"l0": heads}), CPU)
+    query, key, value = inputs(common.num_actual_tokens, seed)
+    cache = torch.randn(group.kv_cache_shape(1 + int(table.max())), generator=torch.Generator().manual_seed(seed))
+    split, whole = group.builder.build(shared + 3, common), group.builder.build(0, common)
+    assert (split.common_prefix_len, whole.common_prefix_len) == (shared, 0)
+
+    def run(metadata: FlashAttentionMetadata) -> Tensor:
+        return layer.impl.forward(query, key, value, kv_cache=cache.clone(), attn_metadata=metadata)
+
+    torch.testing.assert_close(run(split), run(whole), rtol=1e-5, atol=1e-5)
+
+
+def test_layers_whose_scores_depend_on_positions_do_not_share() -> None:
+    common = make_batch([1, 1], [40, 40], 4)
+    for heads in (
+        replace(HEADS, alibi_slopes=(0.5,) * 6),
+        replace(HEADS, sinks=torch.zeros(6)),
+        replace(HEADS, sliding_window=8),
+    ):
+        spec = replace(make_spec(), sliding_window=heads.sliding_window)
+        group = FLASH_ATTN.bind(spec, [FLASH_ATTN.layer("l0", heads)], replace(CONFIG, layers={"l0": heads}), CPU)
+        assert group.builder.build(32, common).common_prefix_len == 0
 
 
 def test_case_21_layers_with_other_heads_than_the_cache_are_refused_by_name() -> None:
@@ -214,5 +328,7 @@ def test_case_21_draft_and_target_each_use_their_own_heads() -> None:
 
 def test_a_state_spec_is_refused() -> None:
     state = MambaSpec(block_size=4, shapes=((2, 3),), dtypes=(torch.float32,))
-    with pytest.raises(BindError, match=r"takes FullAttentionSpec, but layers \['l0'\] have a MambaSpec"):
+    with pytest.raises(
+        BindError, match=r"takes FullAttentionSpec or SlidingWindowSpec, but layers \['l0'\] have a MambaSpec"
+    ):
         FLASH_ATTN.bind(state, [FLASH_ATTN.layer("l0", HEADS)], CONFIG, CPU)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - a state spec

@@ -63,7 +63,7 @@ def test_the_table(invoke: Invoke) -> None:
     result = invoke("backends")
     assert result.exit_code == 0, result.stderr
     rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line}
-    assert rows["flash_attn"][:2] == ["FullAttentionSpec", "FlashAttentionMetadata"]
+    assert rows["flash_attn"][:4] == ["FullAttentionSpec", "or", "SlidingWindowSpec", "FlashAttentionMetadata"]
     assert rows["flash_attn"][-1] == "yes"
     assert rows["tiny_dense"] == ["AttentionSpec", "DenseMetadata", "UNIFORM_BATCH", "to", "ALWAYS", "yes"]
     assert rows["state"] == ["MambaSpec", "StateMetadata", "NEVER", "yes"]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import typer
+from tiny_attention import ATTENTION_FAMILIES, tiny_attention
 from tiny_hybrids import HYBRIDS, VOCAB_SIZE, hybrid_of, tiny_hybrid
 from tiny_models import greedy_tokens, tiny_engine
 from tokenizers import Tokenizer
@@ -37,8 +38,9 @@ from genericbuilders.engine.setup import EngineOptions, load_model
 from genericbuilders.model import LoadError, LoadOptions
 from genericbuilders.specs import MambaSpec
 from genericbuilders_transformers.families import FAMILIES
+from genericbuilders_transformers.layers import attention_heads
 from genericbuilders_transformers.loader import TransformersLoader
-from genericbuilders_transformers.model import UNBOUNDED_MODEL_LEN, TransformersModel, attention_heads, check_supported
+from genericbuilders_transformers.model import UNBOUNDED_MODEL_LEN, TransformersModel, check_supported
 
 CPU = torch.device("cpu")
 PROMPTS = ([3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46], [26], [43, 38, 32])
@@ -75,8 +77,11 @@ def test_generate_serves_a_saved_model(family: str, tmp_path: Path) -> None:
 
 def test_every_family_has_its_architecture() -> None:
     served = set(TransformersLoader().architectures())
-    assert {type(tiny_hybrid(family)).__name__ for family in FAMILIES} <= served
-    assert len(served) == 4 + len(FAMILIES)
+    assert {type(tiny_hybrid(family)).__name__ for family in HYBRIDS} <= served
+    assert {type(tiny_attention(family)).__name__ for family in ATTENTION_FAMILIES} <= served
+    # Mistral is in the one list and among the four of full attention.
+    assert len(served) == 4 + len(HYBRIDS) + len(ATTENTION_FAMILIES) - 1
+    assert set(FAMILIES) - set(HYBRIDS) == {"deepseek_v2", "deepseek_v3"}
 
 
 @pytest.mark.parametrize("family", HYBRIDS)

@@ -21,6 +21,7 @@ from genericbuilders.engine.request import SamplingParams
 from genericbuilders.engine.setup import EngineOptions, build_engine, load_model
 from genericbuilders.model import LoadedModel, LoadError, LoadOptions
 from genericbuilders.plugins import discover
+from genericbuilders.specs import KVCacheSpec, SlidingWindowSpec
 from genericbuilders_transformers.loader import TransformersLoader
 from genericbuilders_transformers.model import TransformersModel, check_supported, check_weights
 
@@ -54,12 +55,17 @@ def test_biases_are_kept_by_fusing() -> None:
     assert list(engine.generate([[1, 2, 3]], SamplingParams(max_tokens=6))[0].token_ids) == expected
 
 
-def test_a_window_is_refused() -> None:
-    with pytest.raises(LoadError, match="window of 32 tokens"):
-        TransformersModel(MistralForCausalLM(MistralConfig(**SIZES, sliding_window=32)), block_size=4)
-    windowed = Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=32, max_window_layers=0)
-    with pytest.raises(LoadError, match="window of 32 tokens"):
-        check_supported(windowed)
+def test_windows_are_read_layer_by_layer() -> None:
+    mistral = TransformersModel(MistralForCausalLM(MistralConfig(**SIZES, sliding_window=32)), block_size=4)
+    assert [windows(placed.kv_cache_spec) for placed in mistral.layers] == [32, 32]
+    config = Qwen2Config(**SIZES, use_sliding_window=True, sliding_window=32, max_window_layers=1)
+    check_supported(config)
+    qwen = TransformersModel(Qwen2ForCausalLM(config), block_size=4)
+    assert [windows(placed.kv_cache_spec) for placed in qwen.layers] == [None, 32]
+
+
+def windows(spec: KVCacheSpec) -> int | None:
+    return spec.sliding_window if isinstance(spec, SlidingWindowSpec) else None
 
 
 def test_rotations_that_depend_on_the_batch_are_refused() -> None:
