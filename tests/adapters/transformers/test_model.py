@@ -15,6 +15,7 @@ from transformers import (
     MistralConfig,
     MistralForCausalLM,
     Qwen2Config,
+    Qwen2ForCausalLM,
 )
 
 from genericbuilders.engine.request import SamplingParams
