@@ -10,6 +10,7 @@ import typer
 from genericbuilders.cli.backends import backends
 from genericbuilders.cli.compare import compare
 from genericbuilders.cli.generate import generate
+from genericbuilders.cli.migrate import migrate
 
 __all__ = ["app"]
 
@@ -18,6 +19,7 @@ app: typer.Typer = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=Fa
 app.command()(generate)
 app.command()(backends)
 app.command()(compare)
+app.command()(migrate)
 
 
 def _show_version(wanted: bool) -> None:

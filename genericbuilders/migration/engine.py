@@ -45,7 +45,9 @@ def migrate(project: Project, path: Path, target: Target) -> FileResult:
     if wanted:
         lines = {each.line for each in layers if each.removable}
         lookups = dict(each.lookup for each in layers if each.lookup is not None)
-        after = _rewritten(text, plans, getters, lines, tree, lambda local: project.is_imported_elsewhere(name, local))
+        after = _rewritten(
+            text, plans, getters, lines, lookups, tree, lambda local: project.is_imported_elsewhere(name, local)
+        )
     return FileResult(
         path,
         text,

@@ -53,7 +53,7 @@ class _Reader:
 
     Args:
         steps: expressions that are a `Step`.
-        handles: by a metadata type, the expression of the one handle that knows it.
+        handles: expressions that are a handle, and the metadata type that each knows.
     """
 
     def __init__(self, steps: set[str], handles: Mapping[str, str]) -> None:
@@ -61,10 +61,11 @@ class _Reader:
         self.handles = handles
 
     def read(self, body: Sequence[ast.stmt]) -> Iterator[LayerAssert]:
-        typed, assigned = False, 0
+        looked_up, assigned = "", 0
         for node in body:
             if isinstance(node, ast.Assert) and (asked := _asked(node)):
-                handle = self.handles.get(asked)
+                known = [name for name, metadata in self.handles.items() if metadata == asked]
+                typed, handle = looked_up in known, known[0] if len(known) == 1 else None
                 step = next(iter(sorted(self.steps)), None)
                 lookup: tuple[int, str] | None = None
                 told = "the look-up in the step has that type already" if typed else _NO_HANDLE
@@ -75,8 +76,10 @@ class _Reader:
                 finding = Finding(node.lineno, node.col_offset + 1, "metadata-assert", told, changes)
                 yield LayerAssert(node.lineno, changes, finding, lookup)
             elif isinstance(node, ast.Assign | ast.AnnAssign) and _target(node) == "attn_metadata":
-                is_lookup = isinstance(node.value, ast.Subscript)
-                typed = isinstance(node.value, ast.Subscript) and dotted(node.value.value) in self.steps
+                # vLLM's look-up by the layer's name; any other may be of another layer.
+                is_lookup = isinstance(node.value, ast.Subscript) and _names_metadata(node.value.value)
+                in_step = isinstance(node.value, ast.Subscript) and dotted(node.value.value) in self.steps
+                looked_up = dotted(node.value.slice) if isinstance(node.value, ast.Subscript) and in_step else ""
                 assigned = node.lineno if is_lookup else 0
 
 
@@ -104,8 +107,8 @@ def _steps(project: Project, module: str, function: Function) -> Iterator[str]:
 
 
 def _handles(project: Project, module: str, owner: ast.ClassDef) -> Mapping[str, str]:
-    """Attributes that are set to a handle in the constructor, by the metadata type that the handle knows."""
-    found: dict[str, list[str]] = {}
+    """Attributes that are set to a handle in the constructor, and the metadata type that each knows."""
+    found: dict[str, str] = {}
     init = next((each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
     if init is None:
         return {}
@@ -119,8 +122,8 @@ def _handles(project: Project, module: str, owner: ast.ClassDef) -> Mapping[str,
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in known:
             name = dotted(node.targets[0])
             if name.startswith("self."):
-                found.setdefault(known[node.value.id], []).append(name)
-    return {metadata: names[0] for metadata, names in found.items() if len(names) == 1}
+                found[name] = known[node.value.id]
+    return found
 
 
 def _class_of(project: Project, module: str, annotation: ast.expr | None) -> str | None:
@@ -136,6 +139,10 @@ def _asked(node: ast.Assert) -> str:
     if not isinstance(test, ast.Call) or dotted(test.func) != "isinstance" or len(test.args) != 2:
         return ""
     return ast.unparse(test.args[1]) if dotted(test.args[0]) == "attn_metadata" else ""
+
+
+def _names_metadata(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "attn_metadata"
 
 
 def _target(node: ast.Assign | ast.AnnAssign) -> str:

@@ -37,7 +37,9 @@ def test_one_parameter() -> None:
 
 
 def test_one_parameter_keeps_every_other_byte() -> None:
-    source = f"{HEAD}class Mine(AttentionMetadataBuilder[Meta]):  # ours\n    # Kept.\n    x = {{'a' : 1,}}   # odd\n{BODY}"
+    source = (
+        f"{HEAD}class Mine(AttentionMetadataBuilder[Meta]):  # ours\n    # Kept.\n    x = {{'a' : 1,}}   # odd\n{BODY}"
+    )
     before, after = source.splitlines(), migrate_text(source).text().splitlines()
     changed = [line for line in after if line not in before]
     assert [line for line in changed if "import" not in line] == [
@@ -143,10 +145,14 @@ def test_aliased_import() -> None:
 
 
 def test_module_import() -> None:
-    head = HEAD.replace("from vllm.v1.attention.backend import AttentionMetadataBuilder", "from vllm.v1.attention import backend")
+    head = HEAD.replace(
+        "from vllm.v1.attention.backend import AttentionMetadataBuilder", "from vllm.v1.attention import backend"
+    )
     made = migrate_text(f"{head}class Mine(backend.AttentionMetadataBuilder[Meta]):{BODY}")
     assert made.arguments("Mine") == ("Meta", "MambaSpec")
-    dotted = HEAD.replace("from vllm.v1.attention.backend import AttentionMetadataBuilder", "import vllm.v1.attention.backend")
+    dotted = HEAD.replace(
+        "from vllm.v1.attention.backend import AttentionMetadataBuilder", "import vllm.v1.attention.backend"
+    )
     made = migrate_text(f"{dotted}class Mine(vllm.v1.attention.backend.AttentionMetadataBuilder[Meta]):{BODY}")
     assert made.arguments("Mine") == ("Meta", "MambaSpec")
 
@@ -184,14 +190,17 @@ def test_older_home() -> None:
 
 
 def test_the_name_alone_is_no_builder() -> None:
-    source = HEAD.replace("vllm.v1.attention.backend", "other.library") + f"class Mine(AttentionMetadataBuilder[Meta]):{BODY}"
+    source = (
+        HEAD.replace("vllm.v1.attention.backend", "other.library")
+        + f"class Mine(AttentionMetadataBuilder[Meta]):{BODY}"
+    )
     for target in Target:
         made = migrate_text(source, target)
         assert made.text() == source
 
 
 def test_a_class_of_the_files_own_is_no_builder() -> None:
-    source = f"class AttentionMetadataBuilder:\n    pass\n\n\nclass Mine(AttentionMetadataBuilder):\n    pass\n"
+    source = "class AttentionMetadataBuilder:\n    pass\n\n\nclass Mine(AttentionMetadataBuilder):\n    pass\n"
     for target in Target:
         assert migrate_text(source, target).text() == source
 

@@ -103,7 +103,9 @@ def test_an_assert_on_a_name_that_was_bound_anew_stays() -> None:
 
 def test_an_assert_in_a_method_whose_parameter_has_no_hint_stays() -> None:
     line = "        assert isinstance(kv_cache_spec, AttentionSpec)\n"
-    made = migrate_text(f"{HEAD}{INIT}\n    def other(self, kv_cache_spec):\n{line}        return kv_cache_spec.head_size\n")
+    made = migrate_text(
+        f"{HEAD}{INIT}\n    def other(self, kv_cache_spec):\n{line}        return kv_cache_spec.head_size\n"
+    )
     assert line in made.text()
 
 
@@ -124,7 +126,9 @@ def test_one_of_two_statements_on_a_line() -> None:
     assert "        self.x = 1\n" in made.text()
 
 
-@pytest.mark.parametrize("call", ["cast(AttentionSpec, {})", 'cast("AttentionSpec", {})', "cast(typ=AttentionSpec, val={})"])
+@pytest.mark.parametrize(
+    "call", ["cast(AttentionSpec, {})", 'cast("AttentionSpec", {})', "cast(typ=AttentionSpec, val={})"]
+)
 @pytest.mark.parametrize("spec", ["kv_cache_spec", "self.kv_cache_spec"])
 def test_needless_cast_goes(call: str, spec: str) -> None:
     made = migrate_lines(f"self.x = {call.format(spec)}.head_size")
@@ -142,7 +146,10 @@ def test_the_import_of_cast_stays_where_it_is_used() -> None:
 
 
 def test_a_narrower_cast_stays() -> None:
-    assert "cast(SlidingWindowSpec, self.kv_cache_spec)" in migrate_lines("x = cast(SlidingWindowSpec, self.kv_cache_spec)").text()
+    assert (
+        "cast(SlidingWindowSpec, self.kv_cache_spec)"
+        in migrate_lines("x = cast(SlidingWindowSpec, self.kv_cache_spec)").text()
+    )
 
 
 def test_a_hint_of_cls_goes_and_the_hook_keeps_what_vllm_passes() -> None:
@@ -177,7 +184,8 @@ def test_get_builder_cls(decorator: str, returns: str) -> None:
 
 def test_get_builder_cls_before_the_builder() -> None:
     source = HEAD.replace(
-        "class Meta", "class Backend(AttentionBackend):\n    @staticmethod\n    def get_builder_cls():\n        return Mine\n\n\nclass Meta"
+        "class Meta",
+        "class Backend(AttentionBackend):\n    @staticmethod\n    def get_builder_cls():\n        return Mine\n\n\nclass Meta",
     )
     made = migrate_text(source + INIT)
     assert returns_of(made.text(), "get_builder_cls") == "type[Mine]"
@@ -189,7 +197,9 @@ def test_get_builder_cls_with_a_choice_is_left() -> None:
     source = f"{HEAD}{INIT}\n\nclass Other(Mine):\n    pass\n\n\nclass Backend(AttentionBackend):\n{getter}"
     made = migrate_text(source)
     assert getter in made.text()
-    assert any("get_builder_cls" in each.message or "builder" in each.rule for each in made.findings() if not each.changes)
+    assert any(
+        "get_builder_cls" in each.message or "builder" in each.rule for each in made.findings() if not each.changes
+    )
 
 
 def test_get_builder_cls_that_is_specific_is_left() -> None:
@@ -207,7 +217,9 @@ def test_bare_types_elsewhere_go_on_to_mean_vllms_base(text: str) -> None:
     # Beside a builder that is migrated, the name still has to be there, and be vLLM's.
     made = migrate_text(f"{HEAD}{INIT}\n\n{runner}")
     assert runner in made.text()
-    assert re.search(r"^from vllm.v1.attention.backend import .*\bAttentionMetadataBuilder\b", made.text(), re.MULTILINE)
+    assert re.search(
+        r"^from vllm.v1.attention.backend import .*\bAttentionMetadataBuilder\b", made.text(), re.MULTILINE
+    )
     assert made.arguments("Mine") == ("Meta", "AttentionSpec")
 
 
@@ -215,7 +227,9 @@ def test_tests_against_vllms_base_stay() -> None:
     line = "\n\nassert issubclass(Mine, AttentionMetadataBuilder)\n"
     made = migrate_text(f"{HEAD}{INIT}{line}")
     assert made.text().endswith(line)
-    assert re.search(r"^from vllm.v1.attention.backend import .*\bAttentionMetadataBuilder\b", made.text(), re.MULTILINE)
+    assert re.search(
+        r"^from vllm.v1.attention.backend import .*\bAttentionMetadataBuilder\b", made.text(), re.MULTILINE
+    )
 
 
 def test_files_without_builders_keep_every_byte() -> None:
@@ -225,7 +239,9 @@ def test_files_without_builders_keep_every_byte() -> None:
 
 
 def test_line_endings_and_quotes_stay() -> None:
-    source = (HEAD + INIT + "        assert isinstance(kv_cache_spec, AttentionSpec)\n        self.x = 'a'\n").replace("\n", "\r\n")
+    source = (HEAD + INIT + "        assert isinstance(kv_cache_spec, AttentionSpec)\n        self.x = 'a'\n").replace(
+        "\n", "\r\n"
+    )
     after = migrate_text(source).text()
     assert "\n" not in after.replace("\r\n", "")
     assert "self.x = 'a'\r\n" in after
@@ -244,14 +260,18 @@ def test_future_import_and_docstring_stay_first() -> None:
 
 def test_other_names_of_an_import_stay() -> None:
     head = HEAD.replace(
-        "import AttentionBackend, AttentionMetadataBuilder", "import (\n    AttentionBackend,  # kept\n    AttentionMetadataBuilder,\n    Zebra,\n)"
+        "import AttentionBackend, AttentionMetadataBuilder",
+        "import (\n    AttentionBackend,  # kept\n    AttentionMetadataBuilder,\n    Zebra,\n)",
     )
     text = migrate_text(head + INIT).text()
     assert "from vllm.v1.attention.backend import (\n    AttentionBackend,  # kept\n    Zebra,\n)\n" in text
 
 
 def test_last_name_of_an_import() -> None:
-    head = HEAD.replace("import AttentionBackend, AttentionMetadataBuilder", "import (\n    AttentionBackend,\n    AttentionMetadataBuilder,\n)")
+    head = HEAD.replace(
+        "import AttentionBackend, AttentionMetadataBuilder",
+        "import (\n    AttentionBackend,\n    AttentionMetadataBuilder,\n)",
+    )
     text = migrate_text(head + INIT).text()
     assert "from vllm.v1.attention.backend import (\n    AttentionBackend,\n)\n" in text
 
@@ -297,7 +317,11 @@ def test_layers_without_a_handle_are_left_with_a_reason() -> None:
     )
     made = migrate_text(source)
     assert "        assert isinstance(attn_metadata, Meta)\n" in made.text()
-    left = [each for each in made.findings() if not each.changes and each.line == source[: source.index("assert isinstance(attn")].count("\n") + 1]
+    left = [
+        each
+        for each in made.findings()
+        if not each.changes and each.line == source[: source.index("assert isinstance(attn")].count("\n") + 1
+    ]
     assert len(left) == 1
     assert "AttentionLayer" in left[0].message
 
@@ -326,7 +350,9 @@ class Layer:
 
 def test_layers_with_a_typed_look_up() -> None:
     made = migrate_text(LAYER.format("Meta", "step[self.handle]"))
-    assert made.text() == LAYER.format("Meta", "step[self.handle]").replace("        assert isinstance(attn_metadata, Meta)\n", "")
+    assert made.text() == LAYER.format("Meta", "step[self.handle]").replace(
+        "        assert isinstance(attn_metadata, Meta)\n", ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -345,11 +371,22 @@ def test_layers_whose_look_up_may_have_another_type_are_left(of: str, look_up: s
     assert [each.changes for each in made.findings()] == [False]
 
 
+def test_a_look_up_by_name_becomes_a_typed_one_where_the_handle_is_at_hand() -> None:
+    made = migrate_text(LAYER.format("Meta", "step.attn_metadata[self.name]"))
+    assert made.text() == LAYER.format("Meta", "step[self.handle]").replace(
+        "        assert isinstance(attn_metadata, Meta)\n", ""
+    )
+    other = LAYER.format("Other", "step.attn_metadata[self.name]")
+    assert migrate_text(other).text() == other
+
+
 def test_outcome_of_a_class_of_which_nothing_changes() -> None:
     made = migrate_text(f"{HEAD}{INIT}\n\nclass Second(Mine):\n    pass\n")
     assert made.report("Second").outcome is Outcome.UNCHANGED
 
 
 def returns_of(text: str, function: str) -> str:
-    found = next(each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.FunctionDef) and each.name == function)
+    found = next(
+        each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.FunctionDef) and each.name == function
+    )
     return "" if found.returns is None else ast.unparse(found.returns).replace("'", "").replace('"', "")

@@ -89,8 +89,12 @@ def test_fields_that_two_kinds_have_tell_nothing() -> None:
 def test_an_alternative_is_no_demand() -> None:
     made = migrate_class(init("", "self.window = isinstance(kv_cache_spec, SlidingWindowSpec)"))
     assert made.report("Mine").outcome is Outcome.REFUSED
-    made = migrate_class(init("AttentionSpec", "if isinstance(kv_cache_spec, MambaSpec):", "    self.x = kv_cache_spec.shapes"))
-    assert made.report("Mine").spec == "AttentionSpec", "a field that is read in a branch of another type proves nothing"
+    made = migrate_class(
+        init("AttentionSpec", "if isinstance(kv_cache_spec, MambaSpec):", "    self.x = kv_cache_spec.shapes")
+    )
+    assert made.report("Mine").spec == "AttentionSpec", (
+        "a field that is read in a branch of another type proves nothing"
+    )
 
 
 def test_an_assert_under_a_condition_is_no_demand() -> None:
@@ -123,12 +127,17 @@ def test_a_marker_beats_a_hint() -> None:
 
 
 def test_marker_on_a_header_of_several_lines() -> None:
-    source = HEAD.replace("(AttentionMetadataBuilder[Meta]):", "(\n    AttentionMetadataBuilder[Meta],\n):  # genericbuilders: spec=MambaSpec")
+    source = HEAD.replace(
+        "(AttentionMetadataBuilder[Meta]):",
+        "(\n    AttentionMetadataBuilder[Meta],\n):  # genericbuilders: spec=MambaSpec",
+    )
     assert migrate_text(source + init("")).report("Mine").spec == "MambaSpec"
 
 
 def test_a_marker_that_names_no_spec_of_the_file_is_imported() -> None:
-    source = HEAD.replace("    MambaSpec,\n", "").replace("Builder[Meta]):", "Builder[Meta]):  # genericbuilders: spec=MambaSpec")
+    source = HEAD.replace("    MambaSpec,\n", "").replace(
+        "Builder[Meta]):", "Builder[Meta]):  # genericbuilders: spec=MambaSpec"
+    )
     made = migrate_text(source + init(""))
     assert made.arguments("Mine") == ("Meta", "MambaSpec")
 
@@ -186,9 +195,7 @@ def test_the_attention_fields_do_not_make_a_state_hint_true() -> None:
 
 
 def test_a_wide_hint_of_a_base_says_nothing_against_a_narrow_one() -> None:
-    made = migrate_text(
-        HEAD + init("AttentionSpec") + "\n\nclass Second(Mine):\n" + init("KVCacheSpec")
-    )
+    made = migrate_text(HEAD + init("AttentionSpec") + "\n\nclass Second(Mine):\n" + init("KVCacheSpec"))
     assert made.report("Second").spec == "AttentionSpec"
 
 
@@ -211,7 +218,9 @@ def test_renamed_without_a_hint() -> None:
     assert made.report("Mine").spec == "MambaSpec"
 
 
-@pytest.mark.parametrize("parameters", ["*args, **kwargs", "*args, kv_cache_spec, **kwargs", "*, kv_cache_spec: KVCacheSpec, **kwargs"])
+@pytest.mark.parametrize(
+    "parameters", ["*args, **kwargs", "*args, kv_cache_spec, **kwargs", "*, kv_cache_spec: KVCacheSpec, **kwargs"]
+)
 def test_passed_on(parameters: str) -> None:
     made = migrate_class(
         f"    def __init__(self, {parameters}):\n"

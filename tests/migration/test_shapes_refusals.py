@@ -222,5 +222,11 @@ def test_a_file_that_does_not_parse() -> None:
 def test_loose_files_of_one_folder_import_each_other() -> None:
     first, second, other = (Path(f"/project/{name}.py") for name in ("loose/first", "loose/second", "elsewhere/first"))
     source = f"from vllm.v1.attention.backend import AttentionMetadataBuilder\n{SPEC}{META}class Mine(AttentionMetadataBuilder[Meta]):\n{INIT}"
-    project = Project.read({other: "class Mine:\n    pass\n", first: source, second: "from first import Mine\n\n\nclass Second(Mine):\n    pass\n"})
+    project = Project.read(
+        {
+            other: "class Mine:\n    pass\n",
+            first: source,
+            second: "from first import Mine\n\n\nclass Second(Mine):\n    pass\n",
+        }
+    )
     assert set(project.relevant()) == {first, second}

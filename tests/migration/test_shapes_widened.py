@@ -43,7 +43,10 @@ def test_annotation_is_added_and_the_hook_is_widened() -> None:
 
 def test_after_a_docstring() -> None:
     after = widen(f'{HEAD}    """About."""\n\n{INIT}')
-    assert '    """About."""\n\n    kv_cache_spec: MambaSpec\n' in after or '    """About."""\n    kv_cache_spec: MambaSpec\n' in after
+    assert (
+        '    """About."""\n\n    kv_cache_spec: MambaSpec\n' in after
+        or '    """About."""\n    kv_cache_spec: MambaSpec\n' in after
+    )
 
 
 def test_an_annotation_that_is_there_stays() -> None:
@@ -53,7 +56,12 @@ def test_an_annotation_that_is_there_stays() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["self.n = kv_cache_spec.shapes", "helper(kv_cache_spec)", "self.mine: MambaSpec = kv_cache_spec", "spec = kv_cache_spec"],
+    [
+        "self.n = kv_cache_spec.shapes",
+        "helper(kv_cache_spec)",
+        "self.mine: MambaSpec = kv_cache_spec",
+        "spec = kv_cache_spec",
+    ],
 )
 def test_a_hint_that_the_body_needs_stays(line: str) -> None:
     after = widen(f"{HEAD}{INIT}        {line}\n")
@@ -72,7 +80,9 @@ def test_only_the_first_of_a_chain_is_annotated() -> None:
 
 
 def test_a_narrower_one_of_a_chain_is_annotated_too() -> None:
-    after = widen(f"{HEAD}{INIT.replace('MambaSpec', 'AttentionSpec')}\n\nclass Second(Mine):\n{INIT.replace('MambaSpec', 'FullAttentionSpec')}")
+    after = widen(
+        f"{HEAD}{INIT.replace('MambaSpec', 'AttentionSpec')}\n\nclass Second(Mine):\n{INIT.replace('MambaSpec', 'FullAttentionSpec')}"
+    )
     assert "class Second(Mine):\n    kv_cache_spec: FullAttentionSpec\n" in after
 
 
@@ -86,7 +96,9 @@ def test_needless_assert_goes_and_narrower_stays() -> None:
 
 
 def test_an_assert_that_a_widened_hint_needs_stays() -> None:
-    after = widen(f"{HEAD}{INIT}        assert isinstance(kv_cache_spec, MambaSpec)\n        self.n = kv_cache_spec.shapes\n")
+    after = widen(
+        f"{HEAD}{INIT}        assert isinstance(kv_cache_spec, MambaSpec)\n        self.n = kv_cache_spec.shapes\n"
+    )
     if "kv_cache_spec: KVCacheSpec, layer_names" in after:
         assert "assert isinstance(kv_cache_spec, MambaSpec)" in after
     else:
@@ -130,6 +142,7 @@ def test_nothing_known_is_left() -> None:
 
 def test_chain_over_files() -> None:
     made = migrate_package(
-        {"first.py": HEAD + INIT, "second.py": "from .first import Mine\n\n\nclass Second(Mine):\n    pass\n"}, Target.WIDENED
+        {"first.py": HEAD + INIT, "second.py": "from .first import Mine\n\n\nclass Second(Mine):\n    pass\n"},
+        Target.WIDENED,
     )
     assert made.text("second.py") == made.results["second.py"].before
