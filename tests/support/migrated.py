@@ -141,12 +141,12 @@ def _stand_ins() -> dict[str, types.ModuleType]:
     """Modules that have vLLM's names, one-parameter base included, and this library's two-parameter bases."""
     made: dict[str, types.ModuleType] = {}
     first = TypeVar("first")
-    second = typing_extensions.TypeVar("SpecT", bound=specs.KVCacheSpec, default=specs.KVCacheSpec)
+    SpecT = typing_extensions.TypeVar("SpecT", bound=specs.KVCacheSpec, default=specs.KVCacheSpec)
 
     class One(Generic[first]):
         pass
 
-    class Two(Generic[first, second]):
+    class Two(Generic[first, SpecT]):
         pass
 
     contents: dict[str, dict[str, Any]] = {
@@ -154,7 +154,7 @@ def _stand_ins() -> dict[str, types.ModuleType]:
             name: {"AttentionMetadataBuilder": One, "AttentionBackend": type("AttentionBackend", (), {})}
             for name in VLLM_BASES
         },
-        **{name: {"AttentionMetadataBuilder": Two, "SpecT": second} for name in OUR_BASES},
+        **{name: {"AttentionMetadataBuilder": Two, "SpecT": SpecT} for name in OUR_BASES},
         "vllm.config": {"VllmConfig": type("VllmConfig", (), {})},
         "vllm.v1.kv_cache_interface": {name: getattr(specs, name) for name in specs.__all__},
         "genericbuilders.specs": {name: getattr(specs, name) for name in specs.__all__},
