@@ -6,20 +6,33 @@ from genericbuilders.cache.block_hash import BlockHash, extend_block_hashes, has
 from genericbuilders.cache.block_pool import NULL_BLOCK, BlockPool, OutOfBlocksError
 from genericbuilders.cache.block_table import BlockTable
 from genericbuilders.cache.choice import make_manager
+from genericbuilders.cache.chunk_manager import ChunkedLocalManager
 from genericbuilders.cache.coordinator import BlockNeed, KVCacheCoordinator
+from genericbuilders.cache.cross_manager import CrossAttentionManager
+from genericbuilders.cache.encoder_only_manager import EncoderOnlyManager
+from genericbuilders.cache.full_manager import FullAttentionManager
 from genericbuilders.cache.mamba_manager import MambaManager
-from genericbuilders.cache.manager import FullAttentionManager, GroupManager, KVCacheManager, NoManagerError
+from genericbuilders.cache.manager import GroupManager, KVCacheManager, NoManagerError
 from genericbuilders.cache.plan import CachePlan, CachePlanError, GroupPlan, PoolStrategy, agree, plan_caches
+from genericbuilders.cache.request_size import UNSIZED, RequestSize
+from genericbuilders.cache.rswa_manager import RSWAManager
+from genericbuilders.cache.sink_manager import SinkManager
+from genericbuilders.cache.tail_manager import TailManager
 from genericbuilders.cache.tensors import allocate_kv_caches, allocate_shared_kv_caches, copy_blocks, zero_blocks
+from genericbuilders.cache.window_manager import SlidingWindowManager
 
 __all__ = [
     "NULL_BLOCK",
+    "UNSIZED",
     "BlockHash",
     "BlockNeed",
     "BlockPool",
     "BlockTable",
     "CachePlan",
     "CachePlanError",
+    "ChunkedLocalManager",
+    "CrossAttentionManager",
+    "EncoderOnlyManager",
     "FullAttentionManager",
     "GroupManager",
     "GroupPlan",
@@ -29,6 +42,11 @@ __all__ = [
     "NoManagerError",
     "OutOfBlocksError",
     "PoolStrategy",
+    "RSWAManager",
+    "RequestSize",
+    "SinkManager",
+    "SlidingWindowManager",
+    "TailManager",
     "agree",
     "allocate_kv_caches",
     "allocate_shared_kv_caches",

@@ -43,11 +43,12 @@ class BlockPool:
         self._num_free = num_blocks - 1
         self._hashes: list[BlockHash | None] = [None] * num_blocks
         self._cached: dict[BlockHash, int] = {}
+        self._reserved: set[int] = set()
 
     @property
     def num_usable_blocks(self) -> int:
-        """Blocks that can be given away at all: all but the null block."""
-        return self.num_blocks - 1
+        """Blocks that requests can get at all: all but the null block and reserved ones."""
+        return self.num_blocks - 1 - len(self._reserved)
 
     @property
     def num_free_blocks(self) -> int:
@@ -65,7 +66,7 @@ class BlockPool:
         return 1.0 - self._num_free / self.num_usable_blocks
 
     def ref_count(self, block_id: int) -> int:
-        """How many requests hold the block; 0 for the null block."""
+        """How many requests hold the block; 0 for the null block, 1 for a reserved one."""
         return self._ref_counts[block_id]
 
     def block_hash(self, block_id: int) -> BlockHash | None:
@@ -109,6 +110,22 @@ class BlockPool:
             self._evict(block)
             self._ref_counts[block] = 1
             taken.append(block)
+        return taken
+
+    def reserve(self, num_blocks: int) -> list[int]:
+        """Take free blocks for good, for what all requests share: no request ever gets them.
+
+        Raises:
+            OutOfBlocksError: no block would be left for requests; nothing is taken.
+            ValueError: ``num_blocks`` is negative.
+        """
+        if num_blocks >= self._num_free:
+            raise OutOfBlocksError(
+                f"{num_blocks} blocks were to be reserved, but {self._num_free} of {self.num_usable_blocks} are free, "
+                "and one must be left for requests; make the pool larger"
+            )
+        taken = self.get_new_blocks(num_blocks)
+        self._reserved.update(taken)
         return taken
 
     def touch(self, block_ids: Sequence[int]) -> None:
@@ -186,7 +203,9 @@ class BlockPool:
     def _require_usable(self, block_id: int) -> None:
         if not 0 < block_id < self.num_blocks:
             why = "the null block, which is never held" if block_id == NULL_BLOCK else "not in the pool"
-            raise ValueError(f"block {block_id} is {why}; usable are 1 to {self.num_usable_blocks}")
+            raise ValueError(f"block {block_id} is {why}; usable are 1 to {self.num_blocks - 1}")
+        if block_id in self._reserved:
+            raise ValueError(f"block {block_id} is reserved; no request holds it, and it is never freed")
 
     def _evict(self, block: int) -> None:
         block_hash = self._hashes[block]

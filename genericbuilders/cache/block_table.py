@@ -63,8 +63,8 @@ class BlockTable:
     """The blocks of up to ``max_num_reqs`` requests, one row each, in an array that is allocated once.
 
     Rows grow at their end, so a step writes new blocks only. Blocks that a request has given back are null blocks from
-    then on; they are given back from the front, so that an update looks at the first block that is left. Behind a row's
-    blocks the array always holds the null block.
+    then on; they are given back in order, so that an update looks at the first one that is left. Behind a row's blocks
+    the array always holds the null block.
 
     Attributes:
         array: ``[max_num_reqs, max_blocks]`` int32.
@@ -81,7 +81,7 @@ class BlockTable:
         self.block_size = block_size
         self.array: npt.NDArray[np.int32] = np.full((max_num_reqs, max_blocks), NULL_BLOCK, dtype=np.int32)
         self.num_blocks: npt.NDArray[np.int32] = np.zeros(max_num_reqs, dtype=np.int32)
-        # Columns at the front of each row that are known to be null blocks.
+        # The column of each row up to which blocks are given back, as far as is known.
         self._num_null: list[int] = [0] * max_num_reqs
         self._batch = np.full(max_num_reqs * max_blocks, NULL_BLOCK, dtype=np.int32)
 
@@ -105,10 +105,16 @@ class BlockTable:
         self.array[row, start:end] = block_ids
         self.num_blocks[row] = end
 
-    def update(self, row: int, block_ids: Sequence[int]) -> None:
+    def update(self, row: int, block_ids: Sequence[int], num_kept: int = 0) -> None:
         """Bring a row up to ``block_ids``, all blocks of its request, of which it has the first ones already.
 
-        Blocks before the first one that the request still holds are null blocks.
+        Blocks that are given back are null blocks: those from ``num_kept`` on to the first that the request still
+        holds.
+
+        Args:
+            row: the request's row.
+            block_ids: its blocks.
+            num_kept: blocks at the front that are held to the end; the same at each update.
 
         Raises:
             ValueError: they do not fit, or are fewer than the row has; nothing is written.
@@ -121,7 +127,7 @@ class BlockTable:
             )
         if len(block_ids) > known:
             self.append(row, block_ids[known:])
-        first = null = self._num_null[row]
+        first = null = max(self._num_null[row], num_kept)
         while null < len(block_ids) and block_ids[null] == NULL_BLOCK:
             null += 1
         if null > first:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from genericbuilders.cache.block_hash import BlockHash, extend_block_hashes
-from genericbuilders.cache.block_pool import NULL_BLOCK, BlockPool, OutOfBlocksError
+from genericbuilders.cache.block_pool import BlockPool, OutOfBlocksError
 from genericbuilders.cache.manager import GroupManager
+from genericbuilders.cache.request_size import UNSIZED, RequestSize
 
 __all__ = ["BlockNeed", "KVCacheCoordinator"]
 
@@ -41,16 +42,20 @@ class BlockNeed:
 
 
 class _Hashes:
-    """One request's block hashes for each block size and tag, and the salt that they are made with."""
+    """One request's block hashes for each block size and tag, and the salt that they are made with.
 
-    def __init__(self, salt: bytes) -> None:
+    ``max_tokens`` is how many of its tokens may be found again at most; ``None`` for all.
+    """
+
+    def __init__(self, salt: bytes, max_tokens: int | None) -> None:
         self._salt = salt
+        self.max_tokens = max_tokens
         self._known: dict[tuple[int, bytes], list[BlockHash]] = {}
 
     def extended(self, token_ids: Sequence[int], block_size: int, tag: bytes) -> list[BlockHash]:
         hashes = self._known.setdefault((block_size, tag), [])
         extend_block_hashes(hashes, token_ids, block_size, tag + self._salt)
-        return hashes
+        return hashes if self.max_tokens is None else hashes[: self.max_tokens // block_size]
 
 
 class KVCacheCoordinator:
@@ -95,23 +100,26 @@ class KVCacheCoordinator:
         """The pools, in the order of their first groups."""
         return tuple(self._groups_of)
 
-    def blocks_needed(self, num_tokens: int) -> list[BlockNeed]:
-        """What a request that grows to ``num_tokens`` tokens asks of each pool."""
+    def blocks_needed(self, num_tokens: int, size: RequestSize = UNSIZED) -> list[BlockNeed]:
+        """What a request that grows to ``num_tokens`` tokens asks of each pool.
+
+        Raises:
+            ValueError: a group cannot serve such a request, however many blocks there are.
+        """
         return [
             BlockNeed(
                 groups,
                 self.managers[groups[0]].unit if len(groups) == 1 else "blocks",
-                sum(self.managers[group].blocks_for_longest(num_tokens) for group in groups),
+                sum(self.managers[group].blocks_for_longest(num_tokens, size) for group in groups),
                 pool.num_usable_blocks,
             )
             for pool, groups in self._groups_of.items()
         ]
 
-    def max_requests(self, num_tokens: int) -> int | None:
+    def max_requests(self, num_tokens: int, size: RequestSize = UNSIZED) -> int | None:
         """How many requests of ``num_tokens`` tokens fit at once, without a common prefix; ``None`` if any number."""
-        return min(
-            (need.available // need.needed for need in self.blocks_needed(num_tokens) if need.needed), default=None
-        )
+        needs = self.blocks_needed(num_tokens, size)
+        return min((need.available // need.needed for need in needs if need.needed), default=None)
 
     def max_piece(self, num_computed_tokens: int, wanted: int) -> int:
         """How many tokens of a request may be fed in one step, of ``wanted`` behind the computed ones.
@@ -128,13 +136,13 @@ class KVCacheCoordinator:
             if wanted == before:
                 return wanted
 
-    def check_fits(self, num_tokens: int) -> None:
+    def check_fits(self, num_tokens: int, size: RequestSize = UNSIZED) -> None:
         """Refuse pools that are too small for even one request of ``num_tokens`` tokens.
 
         Raises:
             OutOfBlocksError: one is; its groups are named with the blocks needed and had.
         """
-        for need in self.blocks_needed(num_tokens):
+        for need in self.blocks_needed(num_tokens, size):
             if not need.fits:
                 raise OutOfBlocksError(
                     f"one request of {num_tokens} tokens needs {need.needed} {need.unit} in {need.where}, whose pool "
@@ -145,7 +153,14 @@ class KVCacheCoordinator:
         """The request's columns in each group."""
         return [manager.blocks_of(request_id) for manager in self.managers]
 
-    def start(self, request_id: str, token_ids: Sequence[int], num_tokens: int, cache_salt: bytes = b"") -> int | None:
+    def start(
+        self,
+        request_id: str,
+        token_ids: Sequence[int],
+        num_tokens: int,
+        cache_salt: bytes = b"",
+        size: RequestSize = UNSIZED,
+    ) -> int | None:
         """Start a request that holds nothing: on the longest prefix known to all groups, and blocks for more.
 
         At least one of its tokens is left to be computed, since a hit brings no logits.
@@ -155,26 +170,31 @@ class KVCacheCoordinator:
             token_ids: all its tokens so far.
             num_tokens: tokens that the caller wants to feed; fewer if the prefix leaves fewer.
             cache_salt: only requests of one salt share a prefix.
+            size: what else decides its blocks; the same whenever the request starts anew.
 
         Returns:
             Tokens whose keys and values are there already, or ``None`` if the blocks are not free; then nothing is
             held.
 
         Raises:
-            ValueError: the request was started already.
+            ValueError: the request was started already, or a group cannot serve its size.
         """
         if request_id in self._hashes or any(self.blocks_of(request_id)):
             raise ValueError(f"request {request_id!r} was started already; free it first")
-        self._hashes[request_id] = _Hashes(cache_salt)
-        hits = self._longest_hits(request_id, token_ids) or [[] for _ in self.managers]
-        computed = len(hits[0]) * self.managers[0].block_size if hits else 0
+        # Refuses a size before anything is noted of it.
+        self.blocks_needed(len(token_ids), size)
+        for manager in self.managers:
+            manager.begin(request_id, size)
+        limits = [manager.max_shared_tokens(size) for manager in self.managers]
+        self._hashes[request_id] = _Hashes(cache_salt, min((n for n in limits if n is not None), default=None))
+        computed, hits = self._longest_hits(request_id, token_ids)
         total = computed + self.max_piece(computed, min(num_tokens, len(token_ids) - computed))
         taken = dict.fromkeys(self._groups_of, 0)
         for manager, hit in zip(self.managers, hits, strict=True):
             taken[manager.pool] += manager.num_new_blocks_needed(request_id, total, hit)
             taken[manager.pool] += manager.pool.num_free_among(hit)
         if any(count > pool.num_free_blocks for pool, count in taken.items()):
-            del self._hashes[request_id]
+            self.free(request_id)
             return None
         # All hits are held before any block is taken, or one group could take another's.
         for manager, hit in zip(self.managers, hits, strict=True):
@@ -196,7 +216,9 @@ class KVCacheCoordinator:
         return True
 
     def cache_blocks(self, request_id: str, token_ids: Sequence[int], num_computed_tokens: int) -> None:
-        """Let later requests find the blocks that the request's computed tokens fill.
+        """Note that tokens are computed: later requests find the blocks that they fill, and blocks are given back.
+
+        Blocks that no later token attends over are free from now on, though they may still be found.
 
         Args:
             request_id: the request, started before.
@@ -206,14 +228,15 @@ class KVCacheCoordinator:
         Raises:
             ValueError: the request was not started, or has fewer blocks than its computed tokens fill.
         """
-        if not self.enable_prefix_caching:
-            return
         known = self._hashes.get(request_id)
         if known is None:
             raise ValueError(f"request {request_id!r} was not started, so its blocks cannot be cached")
-        for manager, tag in zip(self.managers, self._tags, strict=True):
-            hashes = known.extended(token_ids, manager.block_size, tag)
-            manager.cache_full_blocks(request_id, hashes, num_computed_tokens)
+        if self.enable_prefix_caching:
+            for manager, tag in zip(self.managers, self._tags, strict=True):
+                hashes = known.extended(token_ids, manager.block_size, tag)
+                manager.cache_full_blocks(request_id, hashes, num_computed_tokens)
+        for manager in self.managers:
+            manager.give_back(request_id, num_computed_tokens)
 
     def free(self, request_id: str) -> None:
         """Let go of all the request's blocks. Unknown requests are ignored."""
@@ -233,26 +256,32 @@ class KVCacheCoordinator:
 
     def _allocate(self, request_id: str, num_tokens: int) -> None:
         for group, manager in enumerate(self.managers):
-            known = len(manager.blocks_of(request_id))
-            manager.allocate(request_id, num_tokens)
-            if self._clear is not None and self._tags[group]:
-                new = [block for block in manager.blocks_of(request_id)[known:] if block != NULL_BLOCK]
-                if new:
-                    self._clear(group, new)
+            new = manager.allocate(request_id, num_tokens)
+            if new and self._clear is not None and self._tags[group]:
+                self._clear(group, new)
 
-    def _longest_hits(self, request_id: str, token_ids: Sequence[int]) -> list[list[int]]:
+    def _longest_hits(self, request_id: str, token_ids: Sequence[int]) -> tuple[int, list[list[int]]]:
+        """The tokens of the longest prefix known to all groups, at least one token short, and its columns in each."""
+        nothing: list[list[int]] = [[] for _ in self.managers]
         if not self.enable_prefix_caching or not self.managers:
-            return []
-        limit = len(token_ids) - 1
-        while limit > 0:
-            hits: list[list[int]] = []
-            lengths: list[int] = []
-            for manager, tag in zip(self.managers, self._tags, strict=True):
-                hashes = self._hashes[request_id].extended(token_ids, manager.block_size, tag)
-                hits.append(manager.find_longest_cache_hit(hashes, limit))
-                lengths.append(len(hits[-1]) * manager.block_size)
-            if min(lengths) == max(lengths):
-                return hits if lengths[0] else []
-            # Every group must start at the same token; try again within the shortest hit.
-            limit = min(lengths)
-        return []
+            return 0, nothing
+        sizes = [manager.block_size for manager in self.managers]
+        hashes = [
+            self._hashes[request_id].extended(token_ids, size, tag) for size, tag in zip(sizes, self._tags, strict=True)
+        ]
+        lengths = [
+            manager.hit_lengths(known, (len(token_ids) - 1) // size)
+            for manager, known, size in zip(self.managers, hashes, sizes, strict=True)
+        ]
+        found = [next(each, 0) * size for each, size in zip(lengths, sizes, strict=True)]
+        while (shortest := min(found)) < max(found):
+            # Every group must start at the same token, and no group starts there behind the shortest.
+            for group, each in enumerate(lengths):
+                while found[group] > shortest:
+                    found[group] = next(each, 0) * sizes[group]
+        if not shortest:
+            return 0, nothing
+        return shortest, [
+            manager.hit_columns(known, shortest // size)
+            for manager, known, size in zip(self.managers, hashes, sizes, strict=True)
+        ]

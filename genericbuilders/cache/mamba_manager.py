@@ -9,6 +9,7 @@ from typing_extensions import TypeVar, override
 from genericbuilders.cache.block_hash import BlockHash
 from genericbuilders.cache.block_pool import NULL_BLOCK, BlockPool, OutOfBlocksError
 from genericbuilders.cache.manager import KVCacheManager, NoManagerError, told
+from genericbuilders.cache.request_size import UNSIZED, RequestSize
 from genericbuilders.specs import MambaCacheMode, MambaSpec, UniformTypeKVCacheSpecs, cdiv, iter_layer_specs
 
 __all__ = ["MambaManager"]
@@ -68,7 +69,7 @@ class MambaManager(KVCacheManager[Z]):
         return "states"
 
     @override
-    def blocks_for_longest(self, num_tokens: int) -> int:
+    def blocks_for_longest(self, num_tokens: int, size: RequestSize = UNSIZED) -> int:
         columns = self._num_columns(num_tokens)
         return min(columns, 2) if self.mode == "align" else columns
 
@@ -94,13 +95,12 @@ class MambaManager(KVCacheManager[Z]):
         return int(self.pool.ref_count(self._blocks[request_id][older]) == 1)
 
     @override
-    def allocate(self, request_id: str, num_tokens: int) -> None:
+    def allocate(self, request_id: str, num_tokens: int) -> Sequence[int]:
         if self.mode != "align":
-            super().allocate(request_id, num_tokens)
-            return
+            return super().allocate(request_id, num_tokens)
         missing = self._num_columns(num_tokens) - len(self.blocks_of(request_id))
         if missing <= 0:
-            return
+            return ()
         if not self.pool.num_free_blocks + self.num_given_back(request_id, num_tokens):
             raise OutOfBlocksError(
                 f"request {request_id!r} needs 1 state for {num_tokens} tokens, but none of "
@@ -114,7 +114,9 @@ class MambaManager(KVCacheManager[Z]):
         if columns:
             self._older[request_id] = len(columns) - 1
         columns.extend([NULL_BLOCK] * (missing - 1))
-        columns.extend(self.pool.get_new_blocks(1))
+        new = self.pool.get_new_blocks(1)
+        columns.extend(new)
+        return new
 
     @override
     def cache_full_blocks(self, request_id: str, hashes: Sequence[BlockHash], num_computed_tokens: int) -> None:
@@ -142,19 +144,9 @@ class MambaManager(KVCacheManager[Z]):
         super().free(request_id)
 
     @override
-    def find_longest_cache_hit(self, hashes: Sequence[BlockHash], max_hit_tokens: int) -> list[int]:
-        if self.mode == "none":
-            return []
-        for index in reversed(range(min(len(hashes), max_hit_tokens // self.block_size))):
-            block = self.pool.find(hashes[index])
-            if block is not None:
-                return [NULL_BLOCK] * index + [block]
-        return []
-
-    @override
-    def num_common_prefix_blocks(self, request_ids: Sequence[str]) -> int:
-        """None: a layer reads one state, whatever lies before it."""
-        return 0
+    def first_needed_column(self, num_columns: int) -> int:
+        """The last one: a layer reads one state, whatever lies before it."""
+        return max(0, num_columns - 1)
 
     def _num_columns(self, num_tokens: int) -> int:
         if self.mode == "none":

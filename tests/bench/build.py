@@ -28,7 +28,7 @@ import torch
 from batches import BATCHES, BLOCK_SIZE, Batch, fingerprint, make_batch, microseconds
 
 from genericbuilders.adapter import BoundGroup, Step
-from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
+from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata, FlashAttentionSpec
 from genericbuilders.config import AttentionLayerConfig, EngineConfig
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import FullAttentionSpec
@@ -62,7 +62,7 @@ class Ours:
             block_size=BLOCK_SIZE, num_kv_heads=NUM_KV_HEADS, head_size=HEAD_SIZE, dtype=torch.float32
         )
         layers = [FLASH_ATTN.layer(name, layer) for name in names]
-        self.group: BoundGroup[FlashAttentionMetadata, FullAttentionSpec] = FLASH_ATTN.bind(
+        self.group: BoundGroup[FlashAttentionMetadata, FlashAttentionSpec] = FLASH_ATTN.bind(
             spec, layers, config, torch.device("cpu")
         )
         self.batches = {name: _common(make_batch(rows)) for name, rows in BATCHES.items()}

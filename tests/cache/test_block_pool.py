@@ -168,6 +168,30 @@ def test_misuse_is_refused_and_changes_nothing() -> None:
         BlockPool(1)
 
 
+def test_reserved_blocks_are_nobody_s() -> None:
+    pool = BlockPool(6)
+    held = pool.get_new_blocks(1)
+    reserved = pool.reserve(2)
+    assert (pool.num_usable_blocks, pool.num_free_blocks) == (3, 2)
+    assert pool.usage == pytest.approx(1 / 3)
+    for block in reserved:
+        for wrong in (
+            lambda block=block: pool.free_blocks([*held, block]),
+            lambda block=block: pool.touch([*held, block]),
+            lambda block=block: pool.cache_block(block, key(1)),
+        ):
+            with pytest.raises(ValueError, match=f"block {block} is reserved"):
+                wrong()
+    assert pool.ref_count(held[0]) == 1
+    pool.free_blocks(held)
+    assert pool.reset_prefix_cache()
+    assert not set(pool.get_new_blocks(3)) & set(reserved)
+    for count in (2, 3):
+        with pytest.raises(OutOfBlocksError, match=f"{count} blocks were to be reserved, but 2 of 2 are free"):
+            BlockPool(3).reserve(count)
+    assert BlockPool(3).reserve(0) == []
+
+
 def test_memory_does_not_grow_with_what_is_served() -> None:
     pool = BlockPool(64)
 

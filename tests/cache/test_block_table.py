@@ -54,6 +54,23 @@ def test_rows_agree_with_lists(data: st.DataObject) -> None:
 
 
 @given(st.data())
+def test_blocks_are_given_back_behind_those_that_are_kept(data: st.DataObject) -> None:
+    kept, num_blocks = data.draw(st.integers(0, 4)), data.draw(st.integers(4, 8))
+    table = BlockTable(2, 12, block_size=2)
+    model = list(range(1, num_blocks + 1))
+    table.update(1, model, kept)
+    for _ in range(data.draw(st.integers(1, 5))):
+        stop = data.draw(st.integers(kept, len(model)))
+        model[kept:stop] = [NULL_BLOCK] * (stop - kept)
+        model += [50] * data.draw(st.integers(0, min(2, 12 - len(model))))
+        table.update(1, model, kept)
+        assert rows_of(table) == [[], model]
+    table.clear(1)
+    table.update(1, [7, 8, 9])
+    assert rows_of(table) == [[], [7, 8, 9]]
+
+
+@given(st.data())
 def test_slots_agree_with_the_formula(data: st.DataObject) -> None:
     block_size = data.draw(st.sampled_from([1, 3, 16]))
     lengths = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=4))

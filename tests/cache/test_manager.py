@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import assert_type
 
 import pytest
 import torch
 from toy_backends import FULL_SPEC, STATE_SPEC
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, override
 
 from genericbuilders.cache import (
     BlockHash,
     BlockPool,
+    ChunkedLocalManager,
+    CrossAttentionManager,
+    EncoderOnlyManager,
     FullAttentionManager,
     GroupManager,
     KVCacheManager,
     MambaManager,
     NoManagerError,
     OutOfBlocksError,
+    RSWAManager,
+    SinkManager,
+    SlidingWindowManager,
     extend_block_hashes,
     make_manager,
 )
+from genericbuilders.config import EngineConfig
 from genericbuilders.specs import (
+    ChunkedLocalAttentionSpec,
     CrossAttentionSpec,
+    EncoderOnlyAttentionSpec,
     FullAttentionSpec,
     KVCacheSpec,
     MambaSpec,
     MLAAttentionSpec,
     RSWASpec,
     SinkFullAttentionSpec,
+    SlidingWindowMLASpec,
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
+    promote_to_full,
 )
 
 S = TypeVar("S", bound=FullAttentionSpec)
@@ -40,6 +52,10 @@ MLA = MLAAttentionSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=F32)
 RSWA = RSWASpec(block_size=4, num_kv_heads=2, head_size=8, dtype=F32, rswa_window=8)
 SINK = SinkFullAttentionSpec(block_size=4, num_kv_heads=2, head_size=8, dtype=F32, sink_len=4)
 WINDOW = SlidingWindowSpec(block_size=4, num_kv_heads=2, head_size=8, dtype=F32, sliding_window=8)
+CHUNK = ChunkedLocalAttentionSpec(block_size=4, num_kv_heads=2, head_size=8, dtype=F32, attention_chunk_size=8)
+LATENT_WINDOW = SlidingWindowMLASpec(block_size=4, num_kv_heads=1, head_size=8, dtype=F32, sliding_window=8)
+CROSS = CrossAttentionSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=F32, max_encoder_len=12)
+ENCODER = EncoderOnlyAttentionSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=F32)
 WRAPPED = UniformTypeKVCacheSpecs(4, {"a": FULL_SPEC, "b": MLA})
 WIDE_STATE = MambaSpec(block_size=4, shapes=((9,),), dtypes=(F32,))
 WRAPPED_STATES = UniformTypeKVCacheSpecs(4, {"a": STATE_SPEC, "b": WIDE_STATE})
@@ -63,6 +79,45 @@ def hashes_of(tokens: list[int], block_size: int = 4) -> list[BlockHash]:
     hashes: list[BlockHash] = []
     extend_block_hashes(hashes, tokens, block_size)
     return hashes
+
+
+@dataclass(frozen=True, kw_only=True)
+class TheirWindowSpec(SlidingWindowSpec):
+    """Somebody else's window: blocks are given back as any other's, so it inherits the key that says so."""
+
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OddWindowSpec(SlidingWindowSpec):
+    """Somebody else's window, whose blocks are given back by rules of their own."""
+
+    @property
+    @override
+    def allocation_key(self) -> tuple[Hashable, ...]:
+        return ("odd", self.sliding_window)
+
+
+@dataclass(frozen=True)
+class TheirsSpec(KVCacheSpec):
+    """A spec of a kind that nobody here knows."""
+
+    @property
+    @override
+    def page_size_bytes(self) -> int:
+        return 8
+
+    @property
+    @override
+    def allocation_key(self) -> tuple[Hashable, ...]:
+        return ("theirs",)
+
+    @override
+    def max_resident_blocks(self, config: EngineConfig) -> int:
+        return 1
+
+
+ODD = OddWindowSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=F32, sliding_window=8)
 
 
 def manager(num_blocks: int = 10) -> FullAttentionManager:
@@ -93,9 +148,39 @@ def test_a_manager_keeps_its_specs_type() -> None:
     )
 
 
+def test_managers_that_give_blocks_back_keep_their_spec_s_type_too() -> None:
+    windowed = make_manager(WINDOW, BlockPool(4))
+    assert_type(windowed, SlidingWindowManager)
+    assert_type(windowed.spec, SlidingWindowSpec)
+    latent = make_manager(LATENT_WINDOW, BlockPool(4))
+    assert_type(latent, SlidingWindowManager[SlidingWindowMLASpec])
+    assert latent.spec.bounded_replay is False
+    theirs = TheirWindowSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=F32, sliding_window=2, note="n")
+    assert make_manager(theirs, BlockPool(4)).spec.note == "n"
+    assert_type(make_manager(CHUNK, BlockPool(4)), ChunkedLocalManager)
+    assert_type(make_manager(CROSS, BlockPool(4)), CrossAttentionManager)
+    assert_type(make_manager(ENCODER, BlockPool(4)), EncoderOnlyManager)
+    # Both are full specs; their managers are the narrower ones.
+    assert_type(make_manager(RSWA, BlockPool(4)), RSWAManager)
+    assert_type(make_manager(SINK, BlockPool(4)), SinkManager)
+    assert assert_type(make_manager(SINK, BlockPool(4)).spec, SinkFullAttentionSpec).sink_len == 4
+    of_windows: KVCacheManager[SlidingWindowSpec] = windowed
+    assert of_windows.spec is WINDOW
+    promoted = make_manager(promote_to_full(WINDOW), BlockPool(4))
+    assert_type(promoted, FullAttentionManager)
+    assert promoted.spec.sliding_window == 8
+
+
 @pytest.mark.parametrize(
     ("erased", "kind"),
     [
+        (WINDOW, SlidingWindowManager),
+        (LATENT_WINDOW, SlidingWindowManager),
+        (CHUNK, ChunkedLocalManager),
+        (CROSS, CrossAttentionManager),
+        (ENCODER, EncoderOnlyManager),
+        (RSWA, RSWAManager),
+        (SINK, SinkManager),
         (FULL_SPEC, FullAttentionManager),
         (MLA, FullAttentionManager),
         (WRAPPED, FullAttentionManager),
@@ -120,9 +205,23 @@ def test_case_29_a_wrapper_is_taken_off_before_its_type_is_asked_for() -> None:
     aligned = replace(STATE_SPEC, mamba_cache_mode="align")
     assert make_manager(UniformTypeKVCacheSpecs(4, {"a": all_blocks}), BlockPool(4)).blocks_for_longest(9) == 3
     assert make_manager(UniformTypeKVCacheSpecs(4, {"a": aligned}), BlockPool(4)).blocks_for_longest(9) == 2
-    cross = CrossAttentionSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=F32)
-    with pytest.raises(NoManagerError, match=r"no cache manager serves a UniformTypeKVCacheSpecs \(.*CrossAttention"):
-        make_manager(UniformTypeKVCacheSpecs(4, {"a": cross}), BlockPool(4))
+    # Others, too: the layers decide, and what they say is read where they say it.
+    cross = make_manager(UniformTypeKVCacheSpecs(4, {"a": CROSS}), BlockPool(4))
+    assert isinstance(cross, CrossAttentionManager)
+    assert cross.max_encoder_len == 12
+    windowed = make_manager(UniformTypeKVCacheSpecs(4, {"a": WINDOW, "b": LATENT_WINDOW}), BlockPool(4))
+    assert isinstance(windowed, SlidingWindowManager)
+    assert windowed.sliding_window == 8
+    chunked = make_manager(UniformTypeKVCacheSpecs(4, {"a": CHUNK}), BlockPool(4))
+    assert isinstance(chunked, ChunkedLocalManager)
+    assert chunked.attention_chunk_size == 8
+    referring = make_manager(UniformTypeKVCacheSpecs(4, {"a": RSWA}), BlockPool(4))
+    assert isinstance(referring, RSWAManager)
+    assert referring.rswa_window == 8
+    sunk = make_manager(UniformTypeKVCacheSpecs(4, {"a": SINK, "b": SINK}), BlockPool(4))
+    assert isinstance(sunk, SinkManager)
+    assert sunk.sink_blocks == (1,)
+    assert isinstance(make_manager(UniformTypeKVCacheSpecs(4, {"a": ENCODER}), BlockPool(4)), EncoderOnlyManager)
 
 
 def test_a_spec_stays_generic_through_a_caller() -> None:
@@ -150,16 +249,15 @@ def test_a_wrong_spec_type_is_refused_by_the_checkers() -> None:
             replace(STATE_SPEC, mamba_cache_mode="align", num_speculative_blocks=2),
             r"MambaSpec, align, 2\): states of 2 draft tokens are kept in the mode 'none' only, not in 'align'",
         ),
-        (WINDOW, r"a SlidingWindowSpec \(allocation key: SlidingWindowSpec, 8, 0\)"),
-        (RSWA, r"a RSWASpec \(allocation key: RSWASpec, 8\)"),
-        (SINK, r"a SinkFullAttentionSpec \(allocation key: SinkFullAttentionSpec, 4\)"),
+        (ODD, r"SlidingWindowManager does not serve a OddWindowSpec \(allocation key: odd, 8\)"),
         (
-            UniformTypeKVCacheSpecs(4, {"a": RSWA}),
-            r"a UniformTypeKVCacheSpecs \(allocation key: RSWASpec, 8\)",
+            UniformTypeKVCacheSpecs(4, {"a": ODD}),
+            r"does not serve a UniformTypeKVCacheSpecs \(allocation key: odd, 8\)",
         ),
+        (TheirsSpec(4), r"no cache manager serves a TheirsSpec \(allocation key: theirs\)"),
     ],
 )
-def test_a_spec_whose_blocks_are_not_simply_kept_is_refused_by_name(spec: KVCacheSpec, told: str) -> None:
+def test_a_spec_whose_blocks_are_kept_otherwise_is_refused_by_name(spec: KVCacheSpec, told: str) -> None:
     with pytest.raises(NoManagerError, match=told):
         make_manager(spec, BlockPool(4))
 

@@ -80,20 +80,18 @@ def test_without_a_limit_the_other_strategy_is_told(
     assert "0 B (0.0 %) hold nothing with 3 requests of full length; one pool would waste" in result.stderr
 
 
-def test_windows_run_without_the_hybrid_manager(
+def test_windows_run_with_and_without_the_hybrid_manager(
     invoke: Invoke, model: Path, hybrid: Callable[[Sequence[KVCacheSpec]], None]
 ) -> None:
     full = attention_spec()
     window = SlidingWindowSpec(block_size=4, num_kv_heads=1, head_size=8, dtype=full.dtype, sliding_window=2)
     specs = [full, window, state_spec("none")]
     hybrid(specs)
-    refused = invoke("generate", "--model", model, *RUN)
-    assert refused.exit_code == 2
-    assert "no cache manager serves a SlidingWindowSpec" in refused.stderr
-    result = invoke("generate", "--model", model, *RUN, "--no-hybrid-kv-cache", "--json")
-    assert result.exit_code == 0, result.stderr
-    assert json.loads(result.stdout)["token_ids"] == expected_tokens(specs, list(b"ABC"), 2)
-    assert [row[2] for row in cells(result)] == ["FullAttentionSpec", "FullAttentionSpec", "MambaSpec"]
+    for option, kind in (((), "SlidingWindowSpec"), (("--no-hybrid-kv-cache",), "FullAttentionSpec")):
+        result = invoke("generate", "--model", model, *RUN, *option, "--json")
+        assert result.exit_code == 0, result.stderr
+        assert json.loads(result.stdout)["token_ids"] == expected_tokens(specs, list(b"ABC"), 2)
+        assert [row[2] for row in cells(result)] == ["FullAttentionSpec", kind, "MambaSpec"]
 
 
 def test_states_larger_than_the_machine(

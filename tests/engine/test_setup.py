@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_models import IdTokenizer
 
 from genericbuilders.adapter import BackendAdapter, BindError
-from genericbuilders.cache import CachePlanError, MambaManager, NoManagerError, PoolStrategy
+from genericbuilders.cache import CachePlanError, MambaManager, PoolStrategy
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.request import RequestError, SamplingParams
 from genericbuilders.engine.setup import EngineOptions, build_engine, plan_model, prepare
@@ -226,13 +226,16 @@ def test_case_28_nothing_but_windows_and_chunks_is_promoted() -> None:
     chunk = ChunkedLocalAttentionSpec(
         block_size=4, num_kv_heads=1, head_size=8, dtype=torch.float32, attention_chunk_size=8
     )
-    loaded = LoadedModel(HashModel([chunk, window_spec(8), attention_spec()]), IdTokenizer())
+    layers = [chunk, window_spec(8), attention_spec()]
+    loaded = LoadedModel(HashModel(layers), IdTokenizer())
     groups = prepare(loaded, EngineOptions(hybrid_kv_cache=False)).groups
     specs = [group.kv_cache_spec for group in groups]
     assert [spec.attention_chunk_size for spec in specs if isinstance(spec, FullAttentionSpec)] == [8, None, None]
-    # With it, windows give blocks back, which no manager does yet.
-    with pytest.raises(NoManagerError, match="ChunkedLocalAttentionSpec"):
-        build_engine(loaded, EngineOptions())
+    serve(build_engine(loaded, EngineOptions(hybrid_kv_cache=False)), layers, prompts_of(4, 5))
+    # With it, chunks and windows keep their types, and give blocks back.
+    engine = build_engine(loaded, EngineOptions())
+    assert [group.kv_cache_spec for group in engine.runner.groups] == layers
+    serve(engine, layers, prompts_of(4, 5))
 
 
 @dataclass(frozen=True, kw_only=True)

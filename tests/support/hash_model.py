@@ -1,8 +1,8 @@
 """A model without weights whose next token depends on every token before it, through pages of caches alone.
 
 An attention layer stores each token in its slot and reads back all that it attends over; a state layer stores a hash of
-all tokens so far, and starts from the one that it finds. A page that is another request's, or older than it should be,
-changes the tokens that come out.
+all tokens so far, and starts from the one that it finds. Sinks are written once, when a layer first runs on a cache. A
+page that is another request's, or older than it should be, changes the tokens that come out.
 """
 
 from __future__ import annotations
@@ -19,9 +19,17 @@ from genericbuilders.builder import AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.model import ForwardContext, Model, PlacedLayer
-from genericbuilders.specs import AttentionSpec, FullAttentionSpec, KVCacheSpec, MambaSpec
+from genericbuilders.specs import (
+    ChunkedLocalAttentionSpec,
+    FullAttentionSpec,
+    KVCacheSpec,
+    MambaSpec,
+    RSWASpec,
+    SinkFullAttentionSpec,
+    SlidingWindowSpec,
+)
 
-__all__ = ["PAGES", "VOCAB_SIZE", "HashModel", "Rows", "attention_spec", "expected_tokens", "state_spec"]
+__all__ = ["PAGES", "VOCAB_SIZE", "HashModel", "Rows", "attention_spec", "expected_tokens", "seen_by", "state_spec"]
 
 VOCAB_SIZE = 97
 MODULUS = 99_991
@@ -79,7 +87,10 @@ def state_spec(mode: str = "none", block_size: int = 4, num_bytes: int = 8) -> M
 
 
 class HashModel(Model):
-    """Layers as their specs say: states for a `MambaSpec`, attention for any other, over its window if it has one."""
+    """Layers as their specs say: states for a `MambaSpec`, attention for any other, over what `seen_by` says.
+
+    A layer of an `RSWASpec` takes a sequence's first token for the number of its prompt's tokens.
+    """
 
     def __init__(self, specs: Sequence[KVCacheSpec], adapters: Sequence[BackendAdapter[Rows]] = (PAGES,)) -> None:
         self.vocab_size = VOCAB_SIZE
@@ -91,6 +102,8 @@ class HashModel(Model):
             adapters[index % len(adapters)].layer(f"layers.{index}", HEADS) for index in range(len(specs))
         ]
         self.layers = [PlacedLayer(layer, spec) for layer, spec in zip(self.typed, specs, strict=True)]
+        # By layer, the cache that its sinks were written to.
+        self._sunk: dict[int, Tensor] = {}
 
     @override
     def forward(self, input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor) -> Tensor:
@@ -98,6 +111,9 @@ class HashModel(Model):
         sums = [0] * len(tokens)
         for number, layer in enumerate(self.typed):
             rows, pages = context.step[layer], context.kv_caches[layer]
+            if self._sunk.get(number) is not pages:
+                self._sunk[number] = pages
+                _sink(pages, rows)
             for row in range(len(rows.computed)):
                 start, end = rows.starts[row], rows.starts[row + 1]
                 run = _run_states if isinstance(rows.spec, MambaSpec) else _attend
@@ -115,18 +131,44 @@ def expected_tokens(specs: Sequence[KVCacheSpec], prompt: Sequence[int], count: 
     for _ in range(count):
         total = 0
         for number, spec in enumerate(specs):
-            window = None if isinstance(spec, MambaSpec) else _window(spec)
-            seen = tokens if window is None else tokens[-window:]
             value = 0
-            for token in seen:
+            for token in [*_sinks(spec), *(tokens[at] for at in seen_by(spec, len(tokens) - 1, len(prompt)))]:
                 value = _mix(value, token)
             total += (number + 1) * value
         tokens.append(total % VOCAB_SIZE)
     return tokens[len(prompt) :]
 
 
-def _window(spec: KVCacheSpec) -> int | None:
-    return spec.sliding_window if isinstance(spec, FullAttentionSpec) else getattr(spec, "sliding_window", None)
+def seen_by(spec: KVCacheSpec, position: int, num_prompt_tokens: int) -> list[int]:
+    """The positions that the token at ``position`` attends over, its own included; what a state stands for."""
+    window, chunk = None, None
+    if isinstance(spec, FullAttentionSpec):
+        window, chunk = spec.sliding_window, spec.attention_chunk_size
+    elif isinstance(spec, SlidingWindowSpec):
+        window = spec.sliding_window
+    elif isinstance(spec, ChunkedLocalAttentionSpec):
+        chunk = spec.attention_chunk_size
+    if isinstance(spec, RSWASpec):
+        prompt = min(position + 1, num_prompt_tokens)
+        return [*range(prompt), *range(max(prompt, position + 1 - spec.rswa_window), position + 1)]
+    first = 0 if window is None else max(0, position + 1 - window)
+    return list(range(first if chunk is None else position // chunk * chunk, position + 1))
+
+
+def _sinks(spec: KVCacheSpec) -> list[int]:
+    """Tokens that no vocabulary has."""
+    return [VOCAB_SIZE + number for number in range(spec.sink_len)] if isinstance(spec, SinkFullAttentionSpec) else []
+
+
+def _sink(pages: Tensor, rows: Rows) -> None:
+    size = rows.spec.block_size
+    for index, token in enumerate(_sinks(rows.spec)):
+        pages[_held(rows.block_table[0][index // size]), index % size] = token
+
+
+def _held(block: int) -> int:
+    assert block != 0, "a column that is written or read has the null block"
+    return block
 
 
 def _mix(value: int, token: int) -> int:
@@ -141,8 +183,7 @@ def _run_states(pages: Tensor, rows: Rows, row: int, tokens: Sequence[int]) -> l
     size = spec.block_size
 
     def place(block: int) -> Tensor:
-        assert block != 0
-        return pages[block, :8].view(torch.int64)
+        return pages[_held(block), :8].view(torch.int64)
 
     value = int(place(table[0 if keeps_one else (computed - 1) // size])[0]) if computed else 0
     values: list[int] = []
@@ -156,14 +197,20 @@ def _run_states(pages: Tensor, rows: Rows, row: int, tokens: Sequence[int]) -> l
 
 def _attend(pages: Tensor, rows: Rows, row: int, tokens: Sequence[int]) -> list[int]:
     spec, table = rows.spec, rows.block_table[row]
-    size, computed = spec.block_size, rows.computed[row]
-    window = _window(spec) if isinstance(spec, AttentionSpec) else None
+    size, computed, shared = spec.block_size, rows.computed[row], spec.num_shared_blocks
+
+    def read(column: int, offset: int) -> int:
+        return int(pages[_held(table[column]), offset])
+
     for position, token in enumerate(tokens, computed):
-        pages[table[position // size], position % size] = token
+        pages[_held(table[shared + position // size]), position % size] = token
     values: list[int] = []
     for position in range(computed, rows.seq_lens[row]):
+        num_prompt_tokens = read(0, 0) if isinstance(spec, RSWASpec) else 0
         value = 0
-        for seen in range(0 if window is None else max(0, position + 1 - window), position + 1):
-            value = _mix(value, int(pages[table[seen // size], seen % size]))
+        for index in range(len(_sinks(spec))):
+            value = _mix(value, read(index // size, index % size))
+        for seen in seen_by(spec, position, num_prompt_tokens):
+            value = _mix(value, read(shared + seen // size, seen % size))
         values.append(value)
     return values
