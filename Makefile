@@ -4,10 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PEER_VENV ?= .venv-peer
 ZUBAN_VENV ?= $(VENV)-zuban
+FLA_VENV ?= .venv-fla
 SOURCES := genericbuilders adapters tests typecheck
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types imports verifytypes tests docs study study-run study-costs out-of-tree test-slow test-peer migrate-packages bench bench-peer format clean
+.PHONY: help run test lint types imports verifytypes tests docs study study-run study-costs out-of-tree test-slow test-peer test-fla migrate-packages bench bench-peer format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,7 +79,21 @@ $(PEER_VENV)/.installed:
 	@touch $@
 
 test-peer: $(VENV)/.installed $(PEER_VENV)/.installed ## compare with vLLM, in an environment of its own
-	GENERICBUILDERS_PEER_PYTHON=$(CURDIR)/$(PEER_VENV)/bin/python $(BIN)/pytest -m peer
+	GENERICBUILDERS_PEER_PYTHON=$(CURDIR)/$(PEER_VENV)/bin/python $(BIN)/pytest -m peer \
+		--ignore=tests/peer/test_fla_kernels.py
+
+# The two packages of CUDA kernels build without CUDA when told so; what is left of them is Python and Triton.
+$(FLA_VENV)/.installed:
+	$(PYTHON) -m venv $(FLA_VENV)
+	$(FLA_VENV)/bin/pip install --quiet torch==2.13.0 triton==3.7.1 fla-core==0.6.0 numpy packaging setuptools wheel ninja
+	PATH="$(abspath $(FLA_VENV))/bin:$$PATH" \
+		CAUSAL_CONV1D_FORCE_BUILD=TRUE CAUSAL_CONV1D_SKIP_CUDA_BUILD=TRUE \
+		MAMBA_FORCE_BUILD=TRUE MAMBA_SKIP_CUDA_BUILD=TRUE \
+		$(FLA_VENV)/bin/pip install --quiet --no-deps --no-build-isolation causal-conv1d==1.7.0 mamba-ssm==2.3.2.post1
+	@touch $@
+
+test-fla: $(VENV)/.installed $(FLA_VENV)/.installed ## the adapters of fla's Triton kernels, run in Triton's interpreter
+	GENERICBUILDERS_FLA_PYTHON=$(CURDIR)/$(FLA_VENV)/bin/python $(BIN)/pytest -m peer tests/peer/test_fla_kernels.py
 
 migrate-packages: $(VENV)/.installed ## migrate copies of released packages, and write docs/migration-results.md; downloads them
 	$(BIN)/python -m typecheck.migration
@@ -92,6 +107,8 @@ bench-peer: $(VENV)/.installed $(PEER_VENV)/.installed ## the same beside vLLM, 
 	$(BIN)/python tests/bench/throughput.py --peer-python $(PEER_VENV)/bin/python
 	$(BIN)/python tests/bench/build.py --peer-python $(PEER_VENV)/bin/python
 	$(BIN)/python tests/bench/state_build.py --peer-python $(abspath $(PEER_VENV))/bin/python
+	$(BIN)/python tests/bench/chunked_build.py --peer-python $(abspath $(PEER_VENV))/bin/python
+	$(BIN)/python tests/bench/decode_attention.py --peer-python $(abspath $(PEER_VENV))/bin/python
 	PYTHONPATH=.:adapters $(PEER_VENV)/bin/python tests/bench/wrap.py
 	$(BIN)/python tests/bench/inside_vllm.py --peer-python $(abspath $(PEER_VENV))/bin/python
 
@@ -100,4 +117,4 @@ format: $(VENV)/.installed ## format the sources
 	$(BIN)/ruff format $(SOURCES)
 
 clean: ## remove environments and caches
-	rm -rf $(VENV) $(PEER_VENV) $(ZUBAN_VENV) .mypy_cache .pytest_cache .ruff_cache site
+	rm -rf $(VENV) $(PEER_VENV) $(ZUBAN_VENV) $(FLA_VENV) .mypy_cache .pytest_cache .ruff_cache site

@@ -68,6 +68,7 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
         self._step = chunk_step(kv_cache_spec, self.chunk_size)
         # One state a request, always in column 0.
         self._simple = not keeps_blocks and not self.num_speculative
+        self._last_only = kv_cache_spec.mamba_cache_mode != "all" and not self.num_speculative
         most = config.max_num_seqs * (1 + self.num_speculative)
         self._one = np.ones((), dtype=np.int32)
         self._arange = torch.arange(most + 1, dtype=torch.int32, device=device)
@@ -264,9 +265,8 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
         initial, stored = self._gathered(plan, common.block_table_tensor)
         if not plan.uniform:
             loc, chunks, starts = common.query_start_loc, self._sent(plan.row_chunks), self._sent(plan.chunk_start_loc)
-            return StateRows(
-                common.num_actual_tokens, plan.max_chunks, plan.max_chunk_len, loc, initial, chunks, starts, stored
-            )
+            sizes = (common.num_actual_tokens, plan.max_chunks, plan.max_chunk_len)
+            return StateRows(*sizes, loc, initial, chunks, starts, stored, self._last_only)
         num_tokens = len(stored)
         starts = self._front(num_tokens + 1)
         loc = starts if plan.max_chunks == 1 else self._multiples(plan.max_chunks, len(initial) + 1)

@@ -29,6 +29,8 @@ class StateRows(NamedTuple):
         row_chunks: ``[num_rows + 1]``.
         chunk_start_loc: ``[num_chunks + 1]``.
         chunk_state: ``[num_chunks]``.
+        last_only: whether states are stored behind rows' last tokens only, so that a kernel may take the chunks of a
+            row as one; false where the host does not know.
     """
 
     num_tokens: int
@@ -39,6 +41,7 @@ class StateRows(NamedTuple):
     row_chunks: Tensor
     chunk_start_loc: Tensor
     chunk_state: Tensor
+    last_only: bool = False
 
     @property
     def num_rows(self) -> int:

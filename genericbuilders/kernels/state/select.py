@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -14,9 +14,22 @@ from genericbuilders.kernels.native.state_conv import NativeConvKernels
 from genericbuilders.kernels.native.state_scan import NativeScanKernels
 from genericbuilders.kernels.select import KERNEL_NAMES
 from genericbuilders.kernels.state import portable_conv, portable_scan, portable_selective, reference
+from genericbuilders.kernels.state.causal_conv1d import CausalConv1dKernels, find_causal_conv1d, load_causal_conv1d
+from genericbuilders.kernels.state.fla import FlaScanKernels, find_fla, load_fla
+from genericbuilders.kernels.state.mamba_ssm import MambaSsmKernels, find_mamba_ssm, load_mamba_ssm
+from genericbuilders.kernels.state.packages import DTYPES, imported_once
 from genericbuilders.kernels.state.protocols import CausalConv, DecayScan, DeltaScan, SelectiveScan
 
-__all__ = ["StateKernels", "find_state_kernels", "select_state_kernels"]
+__all__ = [
+    "STATE_KERNEL_NAMES",
+    "StateKernels",
+    "find_state_kernels",
+    "installed_kernels",
+    "select_state_kernels",
+]
+
+# Fastest first.
+STATE_KERNEL_NAMES = ("installed", *KERNEL_NAMES)
 
 
 @dataclass(frozen=True)
@@ -24,7 +37,7 @@ class StateKernels:
     """One implementation of all state-space kernels.
 
     Attributes:
-        name: one of `genericbuilders.kernels.select.KERNEL_NAMES`.
+        name: one of `STATE_KERNEL_NAMES`.
         causal_conv: depthwise causal convolution.
         selective_scan: Mamba's recurrence.
         decay_scan: Mamba-2's and lightning attention's recurrence.
@@ -49,15 +62,11 @@ def find_state_kernels(name: str, device: torch.device, dtypes: Sequence[torch.d
             name, reference.causal_conv, reference.selective_scan, reference.decay_scan, reference.delta_scan
         )
     if name == "portable":
-        return StateKernels(
-            name,
-            portable_conv.causal_conv,
-            portable_selective.selective_scan,
-            portable_scan.decay_scan,
-            portable_scan.delta_scan,
-        )
+        return _portable(name)
+    if name == "installed":
+        return _installed_on(device, dtypes)
     if name != "native":
-        raise ValueError(f"there are no kernels called {name!r}; there are {', '.join(KERNEL_NAMES)}")
+        raise ValueError(f"there are no kernels called {name!r}; there are {', '.join(STATE_KERNEL_NAMES)}")
     if device.type != "cpu":
         return Unavailable(f"the compiled kernels run on the CPU, not on {device}")
     narrow = [str(dtype) for dtype in dtypes if dtype != torch.float32]
@@ -76,12 +85,53 @@ def select_state_kernels(device: torch.device, dtypes: Sequence[torch.dtype], na
         ValueError: there are no kernels of that name, or they cannot run here (with the reason).
     """
     if name is None:
-        found = find_state_kernels("native", device, dtypes)
+        found = find_state_kernels("installed" if device.type == "cuda" else "native", device, dtypes)
         return found if isinstance(found, StateKernels) else select_state_kernels(device, dtypes, "portable")
     found = find_state_kernels(name, device, dtypes)
     if isinstance(found, Unavailable):
         raise ValueError(f"the kernels {name!r} are not available: {found.reason}")
     return found
+
+
+@functools.cache
+def installed_kernels() -> StateKernels | Unavailable:
+    """The kernels of those packages for CUDA that are installed, the portable ones beside them, or why there are none.
+
+    They are looked for once, and imported when one of their kernels is first called.
+    """
+    fla, conv, selective = find_fla(), find_causal_conv1d(), find_mamba_ssm()
+    if isinstance(fla, Unavailable) and isinstance(conv, Unavailable) and isinstance(selective, Unavailable):
+        return Unavailable("; ".join(found.reason for found in (fla, conv, selective)))
+    kernels = _portable("installed")
+    if not isinstance(fla, Unavailable):
+        scans = FlaScanKernels(imported_once("fla-core", load_fla))
+        kernels = replace(kernels, decay_scan=scans.decay_scan, delta_scan=scans.delta_scan)
+    if not isinstance(conv, Unavailable):
+        convolve = CausalConv1dKernels(imported_once("causal-conv1d", load_causal_conv1d)).causal_conv
+        kernels = replace(kernels, causal_conv=convolve)
+    if not isinstance(selective, Unavailable):
+        scan = MambaSsmKernels(imported_once("mamba-ssm", load_mamba_ssm)).selective_scan
+        kernels = replace(kernels, selective_scan=scan)
+    return kernels
+
+
+def _installed_on(device: torch.device, dtypes: Sequence[torch.dtype]) -> StateKernels | Unavailable:
+    if device.type != "cuda":
+        return Unavailable(f"the kernels of other packages run on CUDA devices, not on {device}")
+    wide = [str(dtype) for dtype in dtypes if dtype not in DTYPES]
+    if wide:
+        return Unavailable(f"the kernels of other packages take {', '.join(map(str, DTYPES))}, not {', '.join(wide)}")
+    return installed_kernels()
+
+
+def _portable(name: str) -> StateKernels:
+    return StateKernels(
+        name,
+        portable_conv.causal_conv,
+        portable_selective.selective_scan,
+        portable_scan.decay_scan,
+        portable_scan.delta_scan,
+    )
 
 
 @functools.cache
