@@ -99,8 +99,7 @@ class EngineSetup:
         counts = self.plan.num_blocks
         pools = [BlockPool(counts[0])] * len(counts) if shared else [BlockPool(count) for count in counts]
         managers = [
-            make_manager(group.kv_cache_spec, pool, self.config)
-            for group, pool in zip(self.groups, pools, strict=True)
+            make_manager(group.kv_cache_spec, pool, self.config) for group, pool in zip(self.groups, pools, strict=True)
         ]
         caches = self._allocate()
 
