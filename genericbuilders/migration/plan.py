@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from genericbuilders.migration.classes import ClassInfo
 from genericbuilders.migration.evidence import Evidence, find_evidence, is_wide, last_names
 from genericbuilders.migration.known_builders import OLD_ROOTS
+from genericbuilders.migration.modules import ModuleInfo
 from genericbuilders.migration.project import BuilderBase, Project
 from genericbuilders.migration.result import ClassReport, Finding, Outcome
 
@@ -125,9 +126,12 @@ class Planner(ABC):
     """Works out the plan for one builder."""
 
     def __init__(self, project: Project, module: str, cls: ClassInfo, base: BuilderBase) -> None:
-        self.project, self.module, self.cls, self.base = project, module, cls, base
-        self.info = project.modules[module]
-        self.evidence = find_evidence(project, module, cls)
+        self.project: Project = project
+        self.module: str = module
+        self.cls: ClassInfo = cls
+        self.base: BuilderBase = base
+        self.info: ModuleInfo = project.modules[module]
+        self.evidence: Evidence | None = find_evidence(project, module, cls)
         self.findings: list[Finding] = []
         self.imports: set[tuple[str, str]] = set()
         self.moved: set[str] = set()
