@@ -11,6 +11,7 @@ from typing_extensions import TypeVar, override
 from genericbuilders.cache import BlockPool, FullAttentionManager, GroupManager, KVCacheManager, NoManagerError
 from genericbuilders.cache import make_manager as make_full_manager
 from genericbuilders.cache.block_hash import BlockHash
+from genericbuilders.cache.request_size import UNSIZED, RequestSize
 from genericbuilders.specs import FullAttentionSpec, KVCacheSpec, MambaSpec, SlidingWindowSpec, cdiv
 
 __all__ = [
@@ -42,7 +43,7 @@ class SlidingWindowManager(WithoutPrefixCaching[SlidingWindowSpec]):
     """The last window of tokens is kept."""
 
     @override
-    def blocks_for_longest(self, num_tokens: int) -> int:
+    def blocks_for_longest(self, num_tokens: int, size: RequestSize = UNSIZED) -> int:
         return cdiv(min(num_tokens, self.spec.sliding_window), self.block_size) + 1
 
 
@@ -50,7 +51,7 @@ class MambaManager(WithoutPrefixCaching[MambaSpec]):
     """One state is kept, and one for each token that may be rolled back."""
 
     @override
-    def blocks_for_longest(self, num_tokens: int) -> int:
+    def blocks_for_longest(self, num_tokens: int, size: RequestSize = UNSIZED) -> int:
         return 1 + self.spec.num_speculative_blocks
 
 

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from genericbuilders.cache import BlockPool, GroupManager, NoManagerError
 from genericbuilders.cache.block_hash import BlockHash
+from genericbuilders.cache.request_size import UNSIZED, RequestSize
 from genericbuilders.specs import FullAttentionSpec, KVCacheSpec, MambaSpec, SlidingWindowSpec, cdiv
 
 __all__ = [
@@ -43,7 +44,7 @@ class FullAttentionManager(SingleTypeKVCacheManager):
     """Every token is kept."""
 
     @override
-    def blocks_for_longest(self, num_tokens: int) -> int:
+    def blocks_for_longest(self, num_tokens: int, size: RequestSize = UNSIZED) -> int:
         return cdiv(num_tokens, self.block_size)
 
 
@@ -55,7 +56,7 @@ class SlidingWindowManager(SingleTypeKVCacheManager):
         self.sliding_window: int = kv_cache_spec.sliding_window
 
     @override
-    def blocks_for_longest(self, num_tokens: int) -> int:
+    def blocks_for_longest(self, num_tokens: int, size: RequestSize = UNSIZED) -> int:
         return cdiv(min(num_tokens, self.sliding_window), self.block_size) + 1
 
 
@@ -67,7 +68,7 @@ class MambaManager(SingleTypeKVCacheManager):
         self.num_speculative_blocks: int = kv_cache_spec.num_speculative_blocks
 
     @override
-    def blocks_for_longest(self, num_tokens: int) -> int:
+    def blocks_for_longest(self, num_tokens: int, size: RequestSize = UNSIZED) -> int:
         return 1 + self.num_speculative_blocks
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing_extensions import override
 
+from genericbuilders.cache.request_size import UNSIZED, RequestSize
 from genericbuilders.specs import cdiv
 from typecheck.designs.asserting.managers import SingleTypeKVCacheManager
 from typecheck.designs.shared.batch import STATE_SPEC, new_pool
@@ -16,7 +17,7 @@ class TailManager(SingleTypeKVCacheManager):
     """The end of a request is kept."""
 
     @override
-    def blocks_for_longest(self, num_tokens: int) -> int:
+    def blocks_for_longest(self, num_tokens: int, size: RequestSize = UNSIZED) -> int:
         return cdiv(min(num_tokens, self.spec.sliding_window), self.block_size) + 1  # E
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing_extensions import override
 
 from genericbuilders.cache.block_hash import BlockHash
+from genericbuilders.cache.request_size import UNSIZED, RequestSize
 from genericbuilders.specs import cdiv
 from typecheck.designs.covariant.managers import KVCacheManager
 from typecheck.designs.shared.batch import STATE_SPEC, new_pool
@@ -27,7 +28,7 @@ class TailManager(KVCacheManager):
         return 0
 
     @override
-    def blocks_for_longest(self, num_tokens: int) -> int:
+    def blocks_for_longest(self, num_tokens: int, size: RequestSize = UNSIZED) -> int:
         return cdiv(min(num_tokens, self.spec.sliding_window), self.block_size) + 1  # E
 
 
