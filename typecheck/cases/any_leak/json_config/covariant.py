@@ -1,6 +1,6 @@
 """A back end's options are read from a configuration file in which the block size is text.
 
-At run time: TypeError: '<' not supported between instances of 'str' and 'int'
+At run time: TypeError: FullAttentionSpec: block_size is '2'; it must be an integer
 """
 
 from __future__ import annotations

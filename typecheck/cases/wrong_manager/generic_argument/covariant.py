@@ -1,6 +1,6 @@
 """The manager of a plug-in's window layers is derived from the one that keeps every block.
 
-At run time: NoManagerError: FullAttentionManager does not serve a SlidingWindowSpec
+At run time: NoManagerError: RecentTokensManager does not serve a SlidingWindowSpec
 """
 
 from __future__ import annotations
