@@ -86,12 +86,14 @@ class EncoderModel(ABC):
 
     Attributes:
         layers: every layer that attends.
+        vocab_size: tokens that it knows.
         max_model_len: tokens that its positions reach.
         dtype: of weights and activations.
         device: where it runs.
     """
 
     layers: Sequence[PlacedLayer]
+    vocab_size: int
     max_model_len: int
     dtype: torch.dtype
     device: torch.device

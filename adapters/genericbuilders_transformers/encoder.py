@@ -70,6 +70,7 @@ class TransformersEncoder(EncoderModel):
         hf.eval()
         hf.requires_grad_(False)
         self.hf = hf
+        self.vocab_size = config.vocab_size
         self.max_model_len = config.max_position_embeddings
         self.dtype = hf.dtype
         self.device = hf.device
@@ -131,6 +132,10 @@ def check_encoder(config: PretrainedConfig) -> None:
         raise LoadError(f"its settings are a {type(config).__name__}; only BERT's encoders are served")
     if config.is_decoder:
         raise LoadError("it is a BERT decoder, whose tokens see only what came before; only encoders are served")
+    # No field of the settings any more, but in those of models that were made with it.
+    kind: object = getattr(config, "position_embedding_type", None) or "absolute"
+    if kind != "absolute":
+        raise LoadError(f"its positions are {kind!r}; only absolute ones are served")
 
 
 def _attention(

@@ -63,7 +63,6 @@ class CrossAttentionManager(KVCacheManager[C]):
 
     @override
     def begin(self, request_id: str, size: RequestSize) -> None:
-        self.blocks_for_longest(0, size)
         self._num_encoder_tokens[request_id] = size.num_encoder_tokens
 
     @override

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from genericbuilders.adapter import Group, Step
 from genericbuilders.config import EngineConfig
 from genericbuilders.engine.cudagraph import CUDAGraphMode, CUDAGraphResolution, resolve_cudagraph_mode
+from genericbuilders.engine.request import unknown_token_ids
 from genericbuilders.engine.setup import bind_groups
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.model import EncoderModel, Tokenizer
@@ -95,8 +96,8 @@ class EncoderEngine:
             For each request, in order, ``[num_tokens, width]``, or ``[width]`` if its tokens are pooled.
 
         Raises:
-            ValueError: a request is empty, or longer than the model or a batch takes; it is named by its number, and
-                nothing is computed.
+            ValueError: a request is empty, longer than the model or a batch takes, or has tokens that the model does
+                not know; it is named by its number, and nothing is computed.
         """
         token_ids = [self._tokens(index, request) for index, request in enumerate(requests)]
         found: dict[int, Tensor] = {}
@@ -121,6 +122,10 @@ class EncoderEngine:
             raise ValueError(
                 f"request {index} has {len(request)} tokens; it must have 1 to {limit} (the model reaches "
                 f"{self.config.max_model_len}, a batch holds {self.config.max_num_batched_tokens})"
+            )
+        if unknown := unknown_token_ids(request, self.model.vocab_size):
+            raise ValueError(
+                f"request {index} has token ids {unknown[:5]}; the model knows 0 to {self.model.vocab_size - 1}"
             )
         return request
 

@@ -8,7 +8,15 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from genericbuilders.engine.detokenizer import IncrementalDetokenizer
-from genericbuilders.engine.request import Completion, FinishReason, Request, RequestError, SamplingParams, TokenEvent
+from genericbuilders.engine.request import (
+    Completion,
+    FinishReason,
+    Request,
+    RequestError,
+    SamplingParams,
+    TokenEvent,
+    unknown_token_ids,
+)
 from genericbuilders.engine.runner import ModelRunner
 from genericbuilders.engine.sampler import Sampler
 from genericbuilders.engine.scheduler import ScheduledRow, Scheduler
@@ -46,10 +54,9 @@ class Engine:
         """
         token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         vocab_size = self.runner.model.vocab_size
-        outside = [token for token in token_ids if type(token) is not int or not 0 <= token < vocab_size]
-        if outside:
+        if unknown := unknown_token_ids(token_ids, vocab_size):
             raise RequestError(
-                f"request {request_id!r} has token ids {outside[:5]}; the model knows 0 to {vocab_size - 1}"
+                f"request {request_id!r} has token ids {unknown[:5]}; the model knows 0 to {vocab_size - 1}"
             )
         self.scheduler.add(Request(request_id, token_ids, params))
         self._outputs[request_id] = _Output(IncrementalDetokenizer(self.tokenizer, params.stop))

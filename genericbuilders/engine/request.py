@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from genericbuilders.cache import RequestSize
 
-__all__ = ["Completion", "FinishReason", "Request", "RequestError", "SamplingParams", "TokenEvent"]
+__all__ = ["Completion", "FinishReason", "Request", "RequestError", "SamplingParams", "TokenEvent", "unknown_token_ids"]
 
 
 class RequestError(ValueError):
@@ -158,3 +158,8 @@ class TokenEvent:
     token_id: int | None
     text: str
     completion: Completion | None = None
+
+
+def unknown_token_ids(token_ids: Sequence[int], vocab_size: int) -> list[int]:
+    """Those that a model of ``vocab_size`` tokens does not know; a caller may hand over what is no integer at all."""
+    return [token for token in token_ids if type(token) is not int or not 0 <= token < vocab_size]

@@ -140,6 +140,14 @@ def test_the_blocks_of_a_reference_window_are_counted_before_it_starts() -> None
     assert most <= 7
 
 
+def test_nothing_is_known_of_a_request_that_found_no_blocks() -> None:
+    manager = rswa(2, num_blocks=3)
+    coordinator = KVCacheCoordinator([manager], enable_prefix_caching=True)
+    assert coordinator.start("a", list(range(10)), 10, size=RequestSize(6)) is None
+    assert manager.num_kept_columns("a") == 0
+    assert coordinator.start("a", list(range(5)), 5) == 0
+
+
 def test_what_was_generated_is_never_another_s_prompt() -> None:
     # A generated token saw less than the same token of a prompt, so what layers stored for it is something else.
     specs: list[KVCacheSpec] = [attention_spec(2), rswa_spec(2, 2)]
@@ -203,6 +211,7 @@ def test_an_encoder_s_blocks_are_taken_once() -> None:
     for name in "abc":
         coordinator.free(name)
     assert pool.num_free_blocks == 8
+    assert cross.num_new_blocks_needed("a", 9) == 0
     assert make_manager(cross_spec(4, 20), BlockPool(3), CONFIG).max_encoder_len == 20
     assert make_manager(cross_spec(4), BlockPool(3)).max_encoder_len is None
 

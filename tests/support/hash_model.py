@@ -1,8 +1,8 @@
 """A model without weights whose next token depends on every token before it, through pages of caches alone.
 
-An attention layer stores each token in its slot and reads back all that it attends over; a state layer stores a hash of
-all tokens so far, and starts from the one that it finds. Sinks are written once, when a layer first runs on a cache. A
-page that is another request's, or older than it should be, changes the tokens that come out.
+An attention layer stores each token in its slot and reads back, by its block table, all that it attends over; a state
+layer stores a hash of all tokens so far, and starts from the one that it finds. Sinks are written once, when a layer
+first runs on a cache. A page that is another request's, or older than it should be, changes the tokens that come out.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ class Rows:
     starts: list[int]
     computed: list[int]
     seq_lens: list[int]
+    slots: list[int]
 
 
 class RowsBuilder(AttentionMetadataBuilder[Rows]):
@@ -59,6 +60,7 @@ class RowsBuilder(AttentionMetadataBuilder[Rows]):
             [int(start) for start in common.query_start_loc_cpu],
             [int(count) for count in common.num_computed_tokens_cpu],
             [int(length) for length in common.seq_lens_cpu],
+            [int(slot) for slot in common.slot_mapping],
         )
 
 
@@ -202,8 +204,8 @@ def _attend(pages: Tensor, rows: Rows, row: int, tokens: Sequence[int]) -> list[
     def read(column: int, offset: int) -> int:
         return int(pages[_held(table[column]), offset])
 
-    for position, token in enumerate(tokens, computed):
-        pages[_held(table[shared + position // size]), position % size] = token
+    for token, slot in zip(tokens, rows.slots[rows.starts[row] :], strict=False):
+        pages[_held(slot // size), slot % size] = token
     values: list[int] = []
     for position in range(computed, rows.seq_lens[row]):
         num_prompt_tokens = read(0, 0) if isinstance(spec, RSWASpec) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import assert_type
@@ -130,6 +131,10 @@ def test_bad_requests_are_named_and_nothing_is_computed() -> None:
         engine.encode([[1] * 33])
     with pytest.raises(ValueError, match="request 0 is a text, but there is no tokenizer"):
         engine.encode(["hello"])
+    unknown = [([1, VOCAB], f"[{VOCAB}]"), ([-1, 1], "[-1]"), (torch.tensor([1, 2.5]).tolist(), "[1.0, 2.5]")]
+    for tokens, told in unknown:
+        with pytest.raises(ValueError, match=re.escape(f"request 1 has token ids {told}; the model knows 0 to 60")):
+            engine.encode([[1], tokens])
     assert engine.encode([]) == []
 
 
@@ -140,3 +145,6 @@ def test_folders_that_hold_no_encoder_are_refused(tmp_path: Path) -> None:
     config.is_decoder = True
     with pytest.raises(LoadError, match="it is a BERT decoder, whose tokens see only what came before"):
         TransformersEncoder(BertModel(config, add_pooling_layer=False))
+    relative = BertConfig.from_dict({**tiny_config().to_dict(), "position_embedding_type": "relative_key"})
+    with pytest.raises(LoadError, match="its positions are 'relative_key'; only absolute ones are served"):
+        TransformersEncoder(BertModel(relative, add_pooling_layer=False))
