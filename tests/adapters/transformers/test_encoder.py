@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -131,7 +132,8 @@ def test_bad_requests_are_named_and_nothing_is_computed() -> None:
         engine.encode([[1] * 33])
     with pytest.raises(ValueError, match="request 0 is a text, but there is no tokenizer"):
         engine.encode(["hello"])
-    unknown = [([1, VOCAB], f"[{VOCAB}]"), ([-1, 1], "[-1]"), (torch.tensor([1, 2.5]).tolist(), "[1.0, 2.5]")]
+    from_outside: list[int] = json.loads("[1.0, 2.5]")
+    unknown = [([1, VOCAB], f"[{VOCAB}]"), ([-1, 1], "[-1]"), (from_outside, "[1.0, 2.5]")]
     for tokens, told in unknown:
         with pytest.raises(ValueError, match=re.escape(f"request 1 has token ids {told}; the model knows 0 to 60")):
             engine.encode([[1], tokens])
