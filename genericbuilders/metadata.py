@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 
 from genericbuilders.keys import TypedKey, TypedMap
 
-__all__ = ["BuildInput", "CommonAttentionMetadata"]
+__all__ = ["IS_PREFILLING", "BuildInput", "CommonAttentionMetadata"]
 
 T = TypeVar("T")
 
@@ -21,6 +21,13 @@ class BuildInput(TypedKey[T]):
     An adapter names its needs (``BackendAdapter(needs=(ACCEPTED,))``), the runner states at `bind` what it
     provides, and a builder reads ``common.inputs[ACCEPTED]`` at the key's type.
     """
+
+
+IS_PREFILLING: BuildInput[Tensor] = BuildInput("is_prefilling")
+"""``[num_reqs]`` bool on the host: rows that start a sequence, or bring several tokens that are no drafts.
+
+The engine always tells it; back ends of this library work it out with the rest.
+"""
 
 
 @dataclass(frozen=True)

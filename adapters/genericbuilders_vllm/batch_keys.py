@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import TypeVar
 
 from genericbuilders.keys import Key, TypedKey, TypedMap
-from genericbuilders.metadata import BuildInput
+from genericbuilders.metadata import IS_PREFILLING, BuildInput
 
 __all__ = [
     "DCP_LOCAL_SEQ_LENS",
@@ -34,9 +34,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-IS_PREFILLING: BuildInput[Tensor] = BuildInput("is_prefilling")
-"""``[num_reqs]`` bool on the host: whether a row's prompt is not computed yet."""
 
 LOGITS_INDICES_PADDED: BuildInput[Tensor] = BuildInput("logits_indices_padded")
 """Which tokens' logits are asked for, padded."""

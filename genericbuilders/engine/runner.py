@@ -21,7 +21,8 @@ from genericbuilders.engine.cudagraph import CUDAGraphMode, CUDAGraphResolution,
 from genericbuilders.engine.input_batch import StepBuffer, TokenTable
 from genericbuilders.engine.scheduler import ScheduledRow
 from genericbuilders.engine.stats import EngineStats, kv_bytes_read
-from genericbuilders.metadata import CommonAttentionMetadata
+from genericbuilders.keys import TypedMap
+from genericbuilders.metadata import IS_PREFILLING, CommonAttentionMetadata
 from genericbuilders.model import ForwardContext, Model
 
 __all__ = ["ModelRunner"]
@@ -60,6 +61,7 @@ class ModelRunner:
         self._query_start_loc = StepBuffer(rows + 1, torch.int32, device)
         self._seq_lens = StepBuffer(rows, torch.int32, device)
         self._num_computed = StepBuffer(rows, torch.int32, torch.device("cpu"))
+        self._is_prefilling = StepBuffer(rows, torch.bool, torch.device("cpu"))
         self._logits_indices = StepBuffer(rows, torch.int64, device)
 
     @torch.inference_mode()
@@ -127,6 +129,8 @@ class ModelRunner:
         slot_mapping: Tensor,
     ) -> CommonAttentionMetadata:
         num_reqs = len(counts)
+        inputs = TypedMap()
+        inputs.put(IS_PREFILLING, self._is_prefilling.fill(counts > np.minimum(starts, 1)))
         return CommonAttentionMetadata(
             query_start_loc=self._query_start_loc.fill(np.concatenate(([0], ends))),
             query_start_loc_cpu=self._query_start_loc.host[: num_reqs + 1],
@@ -139,6 +143,7 @@ class ModelRunner:
             max_seq_len=int((starts + counts).max()),
             block_table_tensor=block_table,
             slot_mapping=slot_mapping,
+            inputs=inputs,
         )
 
 

@@ -28,6 +28,7 @@ from genericbuilders.config import EngineConfig, KVCacheLayout
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.runner import ModelRunner
 from genericbuilders.keys import Key
+from genericbuilders.metadata import IS_PREFILLING
 from genericbuilders.model import EncoderModel, LoadedModel, LoadError, LoadOptions, Model, ModelLoader, PlacedLayer
 from genericbuilders.specs import (
     ChunkedLocalAttentionSpec,
@@ -161,7 +162,7 @@ def prepare(loaded: LoadedModel, options: EngineOptions) -> EngineSetup:
     """Bind the model's layers and plan their caches; see `build_engine`."""
     model, config = loaded.model, _engine_config(loaded.model, options)
     members = _members(model, options.hybrid_kv_cache)
-    groups = _bind(members, model, config)
+    groups = _bind(members, model, config, (IS_PREFILLING,))
     return EngineSetup(loaded, config, groups, _plan(members, model, config))
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 from tiny_models import tiny_engine, tiny_model
+from torch import Tensor
 
+from genericbuilders.adapter import Step
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.engine.cudagraph import CUDAGraphMode
 from genericbuilders.engine.request import SamplingParams
 from genericbuilders.engine.setup import EngineOptions
+from genericbuilders.metadata import IS_PREFILLING, CommonAttentionMetadata
 
 
 def test_the_weakest_group_decides_the_graph_mode_and_is_named() -> None:
@@ -37,3 +41,23 @@ def test_a_released_slot_is_clean_for_the_next_request() -> None:
     first = engine.generate([[7] * 30], SamplingParams(max_tokens=2))
     engine.generate([[1]], SamplingParams(max_tokens=2))
     assert engine.generate([[7] * 30], SamplingParams(max_tokens=2))[0].token_ids == first[0].token_ids
+
+
+def test_a_batch_says_which_rows_are_prefilling(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny_engine(tiny_model(), EngineOptions(max_num_batched_tokens=4, block_size=4))
+    told: list[list[bool]] = []
+    (group,) = engine.runner.groups
+    build = group.build
+
+    def recording(common: CommonAttentionMetadata, step: Step) -> None:
+        rows: Tensor = common.inputs[IS_PREFILLING]
+        told.append([bool(row) for row in rows])
+        build(common, step)
+
+    monkeypatch.setattr(group, "build", recording)
+    engine.generate([[1], [2, 3, 4, 5, 6]], SamplingParams(max_tokens=3))
+    assert told == [[True, True], [False, True], [False, False], [False]]
+    told.clear()
+    # A prompt's last piece of one token is a decode to every builder.
+    engine.generate([[1], [7, 8, 9, 10]], SamplingParams(max_tokens=2))
+    assert told == [[True, True], [False, False], [False]]

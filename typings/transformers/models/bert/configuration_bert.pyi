@@ -16,7 +16,6 @@ class BertConfig(PreTrainedConfig):
         max_position_embeddings: int = 512,
         num_attention_heads: int = 12,
         num_hidden_layers: int = 12,
-        position_embedding_type: str = "absolute",
         pad_token_id: int | None = 0,
         type_vocab_size: int = 2,
         vocab_size: int = ...,
