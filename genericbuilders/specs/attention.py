@@ -30,7 +30,10 @@ SAME_AS_KEY: Final = -1
 
 
 class KVQuantMode(IntEnum):
-    """How a cache is quantised, for kernels to choose by. The page size follows from the other fields."""
+    """How a cache is quantised, for kernels to choose by. The page size follows from the other fields.
+
+    Numbers below 100 are vLLM's, those from 100 on are this library's own.
+    """
 
     NONE = 0
     FP8_PER_TENSOR = 1
@@ -44,6 +47,7 @@ class KVQuantMode(IntEnum):
     TURBOQUANT_3BIT_NC = 9
     NVFP4_DS_MLA = 10
     ULTRAQUANT_4BIT = 11
+    TURBOQUANT_2BIT_NC = 100
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,242 @@
+"""Vectors to bytes and back.
+
+There are two ways back. `VectorCodec.decode` gives the vectors themselves, in any precision: the definition.
+`VectorCodec.unpack` is for attention: float32 elements that have not been multiplied by their vector's factor, and,
+where a vector was turned, have not been turned back. Queries are turned instead, and sums of values at the end.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from typing_extensions import override
+
+from genericbuilders.kernels.quant.formats import Coding, VectorFormat
+from genericbuilders.kernels.quant.lloyd_max import lloyd_max
+from genericbuilders.kernels.quant.packing import pack, packed_size, unpack
+from genericbuilders.kernels.quant.rotation import rotation
+
+__all__ = ["VectorCodec", "make_codec"]
+
+FLOAT8_MAX = 448.0
+FLOAT16_MAX = 65504.0
+INT8_MAX = 127.0
+
+
+class VectorCodec(ABC):
+    """Vectors of one size and format as bytes.
+
+    Attributes:
+        size: elements of a vector.
+        format: of its bytes.
+        device: where the vectors are.
+        turned: whether `unpack` gives turned elements.
+    """
+
+    turned: bool = False
+
+    def __init__(self, size: int, vector_format: VectorFormat, device: torch.device) -> None:
+        self.size = size
+        self.format = vector_format
+        self.device = device
+        self.num_element_bytes: int = packed_size(size, vector_format.bits)
+
+    @abstractmethod
+    def encode(self, vectors: Tensor) -> Tensor:
+        """The bytes of vectors.
+
+        Args:
+            vectors: ``[..., size]``, any floating-point type.
+
+        Returns:
+            ``[..., num_bytes]`` uint8.
+        """
+
+    @abstractmethod
+    def decode(self, packed: Tensor, dtype: torch.dtype) -> Tensor:
+        """The vectors that bytes stand for.
+
+        Args:
+            packed: ``[..., num_bytes]`` uint8.
+            dtype: float32 or float64, to compute in.
+
+        Returns:
+            ``[..., size]``.
+        """
+
+    def unpack(self, packed: Tensor) -> tuple[Tensor, Tensor | None]:
+        """``[..., size]`` float32 elements, and ``[...]`` float32 factors by which they are still to be multiplied."""
+        return self._elements(packed[..., : self.num_element_bytes]), self._factors(packed)
+
+    @abstractmethod
+    def _elements(self, packed: Tensor) -> Tensor:
+        """``[..., size]`` float32 from the bytes of the elements alone."""
+
+    def _factors(self, packed: Tensor) -> Tensor | None:
+        if not self.format.factor_bytes:
+            return None
+        behind = packed[..., self.num_element_bytes : self.num_element_bytes + self.format.factor_bytes]
+        # A copy, since a factor need not lie where its type may.
+        return behind.clone(memory_format=torch.contiguous_format).view(self._factor_dtype)[..., 0].float()
+
+    def _join(self, elements: Tensor, factors: Tensor) -> Tensor:
+        return torch.cat((elements, factors[..., None].to(self._factor_dtype).contiguous().view(torch.uint8)), -1)
+
+    @property
+    def _factor_dtype(self) -> torch.dtype:
+        return torch.float16 if self.format.factor_bytes == 2 else torch.float32
+
+
+class _Float8(VectorCodec):
+    """Each element as float8 e4m3, after division by one factor for all vectors. What is too large is cut off."""
+
+    def __init__(self, size: int, vector_format: VectorFormat, device: torch.device, factor: float) -> None:
+        super().__init__(size, vector_format, device)
+        self.factor = factor
+
+    @override
+    def encode(self, vectors: Tensor) -> Tensor:
+        return _to_float8(vectors.to(_working(vectors.dtype)) / self.factor)
+
+    @override
+    def decode(self, packed: Tensor, dtype: torch.dtype) -> Tensor:
+        return packed.view(torch.float8_e4m3fn).to(dtype) * self.factor
+
+    @override
+    def _elements(self, packed: Tensor) -> Tensor:
+        elements = _from_float8(packed)
+        return elements if self.factor == 1.0 else elements.mul_(self.factor)
+
+
+class _Scaled(VectorCodec):
+    """Each element as float8 or int8, after division by a factor of the vector's own, so that its largest one fits."""
+
+    @override
+    def encode(self, vectors: Tensor) -> Tensor:
+        vectors = vectors.to(_working(vectors.dtype))
+        is_float8 = self.format.coding is Coding.FLOAT8
+        factors = (vectors.abs().amax(-1) / (FLOAT8_MAX if is_float8 else INT8_MAX)).float()
+        scaled = vectors / torch.where(factors == 0, 1.0, factors)[..., None]
+        if is_float8:
+            return self._join(_to_float8(scaled), factors)
+        return self._join(scaled.round().clamp(-INT8_MAX, INT8_MAX).to(torch.int8).view(torch.uint8), factors)
+
+    @override
+    def decode(self, packed: Tensor, dtype: torch.dtype) -> Tensor:
+        elements = packed[..., : self.num_element_bytes]
+        stored = torch.float8_e4m3fn if self.format.coding is Coding.FLOAT8 else torch.int8
+        factors = self._factors(packed)
+        vectors = elements.contiguous().view(stored).to(dtype)
+        return vectors if factors is None else vectors * factors.to(dtype)[..., None]
+
+    @override
+    def _elements(self, packed: Tensor) -> Tensor:
+        return _from_float8(packed) if self.format.coding is Coding.FLOAT8 else packed.view(torch.int8).float()
+
+
+class _LloydMax(VectorCodec):
+    """Turned at random, each coordinate as the code of its nearest level; the factor keeps the vector's length.
+
+    A table gives all elements of one or one and a half bytes at a time.
+    """
+
+    turned = True
+
+    def __init__(self, size: int, vector_format: VectorFormat, device: torch.device) -> None:
+        super().__init__(size, vector_format, device)
+        codebook = lloyd_max(vector_format.bits)
+        self._levels = torch.tensor(codebook.levels, dtype=torch.float64, device=device)
+        self._thresholds = torch.tensor(codebook.thresholds, dtype=torch.float32, device=device)
+        self._turn = rotation(size).to(device)
+        self._turn32 = self._turn.float()
+        self._table = _table(self._levels.float(), vector_format.bits)
+
+    @override
+    def encode(self, vectors: Tensor) -> Tensor:
+        vectors = vectors.float()
+        lengths = vectors.square().sum(-1).sqrt()
+        unit = vectors / torch.where(lengths == 0, 1.0, lengths)[..., None]
+        turned = unit @ self._turn32.T * self.size**0.5
+        codes = torch.bucketize(turned.contiguous(), self._thresholds, out_int32=True)
+        kept = self._levels.float()[codes].square().sum(-1).sqrt()
+        factors = lengths / kept
+        if self.format.factor_bytes == 2:
+            factors = factors.clamp(max=FLOAT16_MAX)
+        return self._join(pack(codes.to(torch.uint8), self.format.bits), factors)
+
+    @override
+    def decode(self, packed: Tensor, dtype: torch.dtype) -> Tensor:
+        codes = unpack(packed[..., : self.num_element_bytes], self.format.bits, self.size)
+        factors = self._factors(packed)
+        turned = self._levels.to(dtype)[codes.long()]
+        if factors is not None:
+            turned = turned * factors.to(dtype)[..., None]
+        return turned @ self._turn.to(dtype)
+
+    @override
+    def _elements(self, packed: Tensor) -> Tensor:
+        words = _words_of_12(packed) if self.format.bits == 3 else packed.int()
+        found = self._table.index_select(0, words.flatten()).view(torch.float32)
+        return found.view(*packed.shape[:-1], self.size)
+
+
+def make_codec(size: int, vector_format: VectorFormat, device: torch.device, tensor_factor: float = 1.0) -> VectorCodec:
+    """The codec of a format.
+
+    Args:
+        size: elements of a vector.
+        vector_format: of its bytes.
+        device: where the vectors are.
+        tensor_factor: for formats in which vectors have no factor of their own: what all are divided by.
+
+    Raises:
+        ValueError: the factor is not positive.
+    """
+    if not tensor_factor > 0:
+        raise ValueError(f"the factor of a cache is {tensor_factor}; it must be positive")
+    if vector_format.coding is Coding.LLOYD_MAX:
+        return _LloydMax(size, vector_format, device)
+    if vector_format.factor_bytes:
+        return _Scaled(size, vector_format, device)
+    return _Float8(size, vector_format, device, tensor_factor)
+
+
+def _working(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _to_float8(elements: Tensor) -> Tensor:
+    # Some versions of torch make no number of what is too large.
+    return elements.clamp(-FLOAT8_MAX, FLOAT8_MAX).to(torch.float8_e4m3fn).view(torch.uint8)
+
+
+def _from_float8(packed: Tensor) -> Tensor:
+    """Float32 from the bytes of finite float8 numbers. Torch's own conversion takes ten times as long on a CPU."""
+    if packed.is_cuda:
+        return packed.view(torch.float8_e4m3fn).float()
+    # Sign, exponent and fraction go where a float32 has them; its exponents start 120 lower.
+    words = packed.view(torch.int8).int()
+    words <<= 20
+    words &= -0x78100000
+    return words.view(torch.float32).mul_(2.0**120)
+
+
+def _words_of_12(packed: Tensor) -> Tensor:
+    """``[..., 2 * runs]`` int32: the two words in each three bytes."""
+    first, second, third = packed.reshape(*packed.shape[:-1], -1, 3).int().unbind(-1)
+    low = second.bitwise_and(15).mul_(256).add_(first)
+    return torch.stack((low, third.mul_(16).add_(torch.bitwise_right_shift(second, 4))), -1)
+
+
+def _table(levels: Tensor, bits: int) -> Tensor:
+    """``[2 ** width]``: the levels of all codes in a word of 8 bits, or 12 for codes of 3, as one element.
+
+    Copying an element of 8 or 16 bytes is far faster than copying as many floats.
+    """
+    width = 12 if bits == 3 else 8
+    words = torch.arange(2**width, device=levels.device)
+    shifts = torch.arange(width // bits, device=levels.device) * bits
+    found = levels[torch.bitwise_right_shift(words[:, None], shifts).bitwise_and(2**bits - 1)]
+    return found.view({2: torch.float64, 4: torch.complex128}[width // bits]).flatten()
