@@ -56,14 +56,8 @@ class TransformersLoader(ModelLoader):
     def load(self, path: Path, options: LoadOptions) -> LoadedModel:
         _require_transformers()
         from genericbuilders_transformers.model import load_transformers_model
-        from genericbuilders_transformers.quantised import quantise_caches
 
-        loaded = load_transformers_model(path, options)
-        try:
-            quantise_caches(loaded.model, options.kv_cache_dtype)
-        except LoadError as error:
-            raise LoadError(f"{path}: {error}") from None
-        return loaded
+        return load_transformers_model(path, options)
 
 
 def _require_transformers() -> None:

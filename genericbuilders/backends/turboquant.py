@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.backends.quantised import QuantisedBuilder, QuantisedImpl
+from genericbuilders.backends.quantised_base import QuantisedBuilder, QuantisedImpl
 from genericbuilders.specs import KVQuantMode
 
 __all__ = ["TURBOQUANT", "TurboQuantBuilder", "TurboQuantImpl"]

@@ -18,14 +18,7 @@ from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.setup import EngineOptions, load_model, plan_model, prepare
 from genericbuilders.model import LoadedModel, LoadError, LoadOptions, Model, ModelLoader
 from genericbuilders.plugins import Discovery, discover
-from genericbuilders.specs import (
-    AttentionSpec,
-    KVCacheSpec,
-    KVQuantMode,
-    MambaCacheMode,
-    MambaSpec,
-    iter_layer_specs,
-)
+from genericbuilders.specs import KVCacheSpec, KVQuantMode, MambaCacheMode, MambaSpec, iter_layer_specs
 
 __all__ = ["Plan", "describe_caches", "make_engine", "make_plan", "start"]
 
@@ -120,8 +113,6 @@ def start(plan: Plan, progress: Callable[[str], None], planned: Callable[[CacheP
 
 def make_engine(loaded: LoadedModel, plan: Plan, planned: Callable[[CachePlan], None] | None = None) -> Engine:
     """The engine that serves a loaded model; see `start`."""
-    if plan.load.kv_cache_dtype is not KVQuantMode.NONE:
-        _check_quantised(loaded.model, plan.load.kv_cache_dtype)
     if plan.backend is not None:
         for placed in loaded.model.layers:
             if placed.layer.adapter is not plan.backend:
@@ -166,16 +157,6 @@ def _dtype(name: str) -> torch.dtype:
 def _quant_mode(name: str) -> KVQuantMode:
     short = {"auto": KVQuantMode.NONE, "fp8": KVQuantMode.FP8_PER_TENSOR}
     return short[name] if name in short else KVQuantMode[name.upper()]
-
-
-def _check_quantised(model: Model, mode: KVQuantMode) -> None:
-    """Refuse a model whose loader did not do what was asked."""
-    specs = [spec for placed in model.layers for spec in iter_layer_specs(placed.kv_cache_spec)]
-    if any(isinstance(spec, AttentionSpec) and spec.kv_quant_mode is not mode for spec in specs):
-        raise UserError(
-            f"--kv-cache-dtype: the caches are not all in mode {mode.name}, since the model's loader does not quantise "
-            "them; leave it out"
-        )
 
 
 def _backend(name: str, found: Discovery) -> Adapter:

@@ -32,7 +32,8 @@ SAME_AS_KEY: Final = -1
 class KVQuantMode(IntEnum):
     """How a cache is quantised, for kernels to choose by. The page size follows from the other fields.
 
-    Numbers below 100 are vLLM's, those from 100 on are this library's own.
+    Numbers from 0 on are vLLM's. Modes that are this library's own have numbers below 0, which vLLM, counting upwards,
+    never gives away.
     """
 
     NONE = 0
@@ -47,7 +48,12 @@ class KVQuantMode(IntEnum):
     TURBOQUANT_3BIT_NC = 9
     NVFP4_DS_MLA = 10
     ULTRAQUANT_4BIT = 11
-    TURBOQUANT_2BIT_NC = 100
+    TURBOQUANT_2BIT_NC = -1
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the mode is this library's own, so that vLLM has none like it, whatever it calls its modes."""
+        return self < 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from quantised_caches import MODES, make_codec
 from torch import Tensor
 
-from genericbuilders.adapter import BackendAdapter, BindError, BoundGroup
+from genericbuilders.adapter import BindError, BoundGroup
 from genericbuilders.backends.chunked_local import chunked_local
 from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
-from genericbuilders.backends.quantised import FP8_KV, INT8_KV, QuantisedImpl, quantised_spec
+from genericbuilders.backends.fp8_kv import FP8_KV
+from genericbuilders.backends.int8_kv import INT8_KV
+from genericbuilders.backends.quantised import QUANTISED, QuantisedAdapter, quantised_backend
+from genericbuilders.backends.quantised_base import QuantisedImpl, quantised_spec
 from genericbuilders.backends.turboquant import TURBOQUANT
 from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.cache import allocate_kv_caches, copy_blocks
@@ -36,8 +39,6 @@ from genericbuilders.specs import (
 HEADS = AttentionLayerConfig(num_heads=6, num_kv_heads=2, head_size=16, scale=0.25)
 CONFIG = EngineConfig(max_model_len=256, layers={"l0": HEADS, "l1": HEADS})
 CPU = torch.device("cpu")
-Adapter = BackendAdapter[FlashAttentionMetadata, FullAttentionSpec]
-ADAPTERS: dict[str, Adapter] = {"FP8": FP8_KV, "INT": INT8_KV, "TUR": TURBOQUANT}
 by_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
 
 
@@ -49,12 +50,8 @@ def make_spec(mode: KVQuantMode, block_size: int = 4) -> FullAttentionSpec:
     return quantised_spec(plain_spec(block_size), mode)
 
 
-def adapter_of(mode: KVQuantMode) -> Adapter:
-    return ADAPTERS[mode.name[:3]]
-
-
 def bind(
-    spec: FullAttentionSpec, adapter: Adapter, heads: AttentionLayerConfig = HEADS
+    spec: FullAttentionSpec, adapter: QuantisedAdapter, heads: AttentionLayerConfig = HEADS
 ) -> BoundGroup[FlashAttentionMetadata, FullAttentionSpec]:
     config = replace(CONFIG, layers={"l0": heads})
     return adapter.bind(spec, [adapter.layer("l0", heads)], config, CPU)
@@ -81,7 +78,7 @@ def test_the_types_are_kept() -> None:
 @by_mode
 def test_what_is_built_is_what_flash_attn_builds(mode: KVQuantMode) -> None:
     common = make_batch([1, 5], [3, 0], 4)
-    group = bind(make_spec(mode), adapter_of(mode))
+    group = bind(make_spec(mode), quantised_backend(mode))
     flash = FLASH_ATTN.bind(plain_spec(), [FLASH_ATTN.layer("l0", HEADS)], CONFIG, CPU)
     metadata, expected = group.builder.build(0, common), flash.builder.build(0, common)
     assert {name: value for name, value in vars(metadata).items() if not isinstance(value, Tensor)} == {
@@ -102,7 +99,7 @@ def test_the_bytes_that_a_spec_states_are_those_that_the_cache_uses(mode: KVQuan
     assert page == 5 * 2 * make_codec(mode, 16).slot.slot_bytes
     if padding:
         spec = replace(spec, page_size_padded=page + padding)
-    group = bind(spec, adapter_of(mode))
+    group = bind(spec, quantised_backend(mode))
     cache = empty_cache(group, 7)
     assert cache.element_size() * cache[0].numel() == page
     assert cache.stride(0) == spec.page_size_bytes == page + padding
@@ -110,7 +107,7 @@ def test_the_bytes_that_a_spec_states_are_those_that_the_cache_uses(mode: KVQuan
     block = torch.full_like(cache[1], 0)
     query, key, value = inputs(5, 1)
     metadata = group.builder.build(0, make_batch([5], [0], 5))
-    impl = adapter_of(mode).layer("l0", HEADS).impl
+    impl = quantised_backend(mode).layer("l0", HEADS).impl
     for draw in range(20):
         query, key, value = inputs(5, draw)
         impl.forward(query, key, value, kv_cache=cache, attn_metadata=metadata)
@@ -133,7 +130,7 @@ def test_it_attends_as_the_reference_in_float64_does(
     mode: KVQuantMode, rows: list[tuple[int, int]], block_size: int, causal: bool, seed: int
 ) -> None:
     common = replace(make_batch([new for new, _ in rows], [old for _, old in rows], block_size), causal=causal)
-    group = bind(make_spec(mode, block_size), adapter_of(mode))
+    group = bind(make_spec(mode, block_size), quantised_backend(mode))
     cache = empty_cache(group, 2 + int(common.block_table_tensor.max()))
     codec = make_codec(mode, 16)
     _, key, value = inputs(cache.shape[0] * block_size, seed + 1)
@@ -142,7 +139,7 @@ def test_it_attends_as_the_reference_in_float64_does(
     query, key, value = inputs(common.num_actual_tokens, seed)
     write_slots(key, value, expected, common.slot_mapping, codec)
 
-    layer = adapter_of(mode).layer("l0", HEADS)
+    layer = quantised_backend(mode).layer("l0", HEADS)
     metadata = group.builder.build(0, common)
     got = layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=metadata)
     assert torch.equal(cache, expected)
@@ -166,7 +163,7 @@ def test_it_attends_as_the_reference_in_float64_does(
 @by_mode
 def test_rotation_on_the_way_equals_rotation_before(mode: KVQuantMode) -> None:
     common = make_batch([3, 1], [0, 0], 4)
-    group, layer = bind(make_spec(mode), adapter_of(mode)), adapter_of(mode).layer("l0", HEADS)
+    group, layer = bind(make_spec(mode), quantised_backend(mode)), quantised_backend(mode).layer("l0", HEADS)
     query, key, value = inputs(4, 1)
     angle = torch.randn(4, 8, generator=torch.Generator().manual_seed(2))
     rotary = Rotary(torch.cat((angle.cos(), angle.cos()), -1), torch.cat((angle.sin(), angle.sin()), -1))
@@ -183,7 +180,7 @@ def test_rotation_on_the_way_equals_rotation_before(mode: KVQuantMode) -> None:
 @by_mode
 def test_rows_added_by_padding_are_neutral(mode: KVQuantMode) -> None:
     common = make_batch([3, 3, 3, 3], [0, 0, 0, 0], 4)
-    group, layer = bind(make_spec(mode), adapter_of(mode)), adapter_of(mode).layer("l0", HEADS)
+    group, layer = bind(make_spec(mode), quantised_backend(mode)), quantised_backend(mode).layer("l0", HEADS)
     query, key, value = inputs(18, 3)
     stale = torch.full((6, common.block_table_tensor.shape[1]), 77, dtype=torch.int32)
     stale[:4] = common.block_table_tensor
@@ -207,7 +204,7 @@ def test_rows_added_by_padding_are_neutral(mode: KVQuantMode) -> None:
 
 @by_mode
 def test_a_prompt_in_pieces_sees_what_it_sees_whole(mode: KVQuantMode) -> None:
-    group, layer = bind(make_spec(mode), adapter_of(mode)), adapter_of(mode).layer("l0", HEADS)
+    group, layer = bind(make_spec(mode), quantised_backend(mode)), quantised_backend(mode).layer("l0", HEADS)
     query, key, value = inputs(11, 4)
     whole_cache, cache = empty_cache(group, 5), empty_cache(group, 5)
     whole = layer.impl.forward(
@@ -243,7 +240,7 @@ def test_a_factor_for_all_keys_keeps_large_ones() -> None:
 
 @by_mode
 def test_any_of_them_attends_within_chunks(mode: KVQuantMode) -> None:
-    chunked = chunked_local(adapter_of(mode))
+    chunked = chunked_local(quantised_backend(mode))
     heads = replace(HEADS, attention_chunk_size=4)
     plain = ChunkedLocalAttentionSpec(
         block_size=4, num_kv_heads=2, head_size=16, dtype=torch.float32, attention_chunk_size=4
@@ -257,9 +254,9 @@ def test_any_of_them_attends_within_chunks(mode: KVQuantMode) -> None:
     metadata = group.builder.build(0, make_batch([6], [0], 4))
     got = layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=metadata)
     # The second chunk is a sequence of its own.
-    alone = bind(packed, adapter_of(mode))
+    alone = bind(packed, quantised_backend(mode))
     expected = (
-        adapter_of(mode)
+        quantised_backend(mode)
         .layer("l0", HEADS)
         .impl.forward(
             query[4:],
@@ -274,13 +271,13 @@ def test_any_of_them_attends_within_chunks(mode: KVQuantMode) -> None:
 
 @by_mode
 def test_support_is_for_single_token_decodes(mode: KVQuantMode) -> None:
-    support = bind(make_spec(mode), adapter_of(mode)).cudagraph_support()
+    support = bind(make_spec(mode), quantised_backend(mode)).cudagraph_support()
     assert support is AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
 
 
 @by_mode
 def test_modes_of_other_back_ends_are_refused_by_name_and_number(mode: KVQuantMode) -> None:
-    for adapter in set(ADAPTERS.values()) - {adapter_of(mode)}:
+    for adapter in set(QUANTISED) - {quantised_backend(mode)}:
         with pytest.raises(
             ValueError, match=rf"layers \['l0'\] .* mode {mode.name} \({mode.value}\); this back end serves"
         ):
@@ -288,7 +285,7 @@ def test_modes_of_other_back_ends_are_refused_by_name_and_number(mode: KVQuantMo
     with pytest.raises(ValueError, match=r"flash_attn serves"):
         FLASH_ATTN.bind(make_spec(mode), [FLASH_ATTN.layer("l0", HEADS)], CONFIG, CPU)
     with pytest.raises(ValueError, match=r"in mode NONE \(0\)"):
-        bind(plain_spec(), adapter_of(mode))
+        bind(plain_spec(), quantised_backend(mode))
 
 
 @by_mode
@@ -300,7 +297,7 @@ def test_slots_of_another_size_are_refused_with_both_numbers(mode: KVQuantMode) 
         ValueError,
         match=rf"slots of {spec.state_content_bytes + 2} bytes .*{mode.name} .* in {spec.state_content_bytes};",
     ):
-        bind(wrong, adapter_of(mode))
+        bind(wrong, quantised_backend(mode))
 
 
 def test_a_spec_of_float8_needs_no_bytes_stated() -> None:
@@ -312,7 +309,7 @@ def test_a_spec_of_float8_needs_no_bytes_stated() -> None:
 
 @by_mode
 def test_what_it_would_compute_wrongly_is_refused(mode: KVQuantMode) -> None:
-    spec, adapter = make_spec(mode), adapter_of(mode)
+    spec, adapter = make_spec(mode), quantised_backend(mode)
     mla = MLAAttentionSpec(
         block_size=4,
         num_kv_heads=2,

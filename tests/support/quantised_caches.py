@@ -12,7 +12,7 @@ from genericbuilders.kernels.quant.lloyd_max import lloyd_max
 from genericbuilders.kernels.quant.slots import SlotCodec
 from genericbuilders.specs import KVQuantMode
 
-__all__ = ["MODES", "element_bound", "lengths", "make_codec", "turned_error"]
+__all__ = ["MODES", "element_bound", "lengths", "make_codec", "turned_deviation", "turned_error"]
 
 MODES = tuple(FORMATS)
 CPU = torch.device("cpu")
@@ -45,17 +45,27 @@ def lengths(vectors: Tensor) -> Tensor:
     return vectors.square().sum(-1).sqrt()
 
 
-@cache
 def turned_error(bits: int, head_size: int) -> float:
     """The mean squared error of turned vectors, in parts of their mean square: a float64 run of the definition.
 
     Turned at random, a vector points anywhere. Its coordinates, made as large as a normal's, go to their nearest
     levels, and those together get the vector's length again.
     """
+    return float(_turned_shares(bits, head_size).mean())
+
+
+def turned_deviation(bits: int, head_size: int) -> float:
+    """By how much single vectors' shares differ from `turned_error`: their standard deviation in that run."""
+    return float(_turned_shares(bits, head_size).std())
+
+
+@cache
+def _turned_shares(bits: int, head_size: int) -> Tensor:
+    """``[20_000]``: each vector's squared error in parts of its square."""
     generator = torch.Generator().manual_seed(bits)
     vectors = torch.randn(20_000, head_size, generator=generator, dtype=torch.float64)
     vectors = vectors * (head_size**0.5 / lengths(vectors)[..., None])
     levels = torch.tensor(lloyd_max(bits).levels, dtype=torch.float64)
     stored = levels[(vectors[..., None] - levels).abs().argmin(-1)]
     stored = stored * (head_size**0.5 / lengths(stored)[..., None])
-    return float((stored - vectors).square().mean())
+    return (stored - vectors).square().mean(-1)

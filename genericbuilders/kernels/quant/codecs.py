@@ -32,10 +32,7 @@ class VectorCodec(ABC):
         size: elements of a vector.
         format: of its bytes.
         device: where the vectors are.
-        turned: whether `unpack` gives turned elements.
     """
-
-    turned: bool = False
 
     def __init__(self, size: int, vector_format: VectorFormat, device: torch.device) -> None:
         self.size = size
@@ -69,6 +66,14 @@ class VectorCodec(ABC):
     def unpack(self, packed: Tensor) -> tuple[Tensor, Tensor | None]:
         """``[..., size]`` float32 elements, and ``[...]`` float32 factors by which they are still to be multiplied."""
         return self._elements(packed[..., : self.num_element_bytes]), self._factors(packed)
+
+    def turn(self, queries: Tensor) -> Tensor:
+        """Float32 queries ``[..., size]`` as unpacked keys want them: with both turned, inner products stay the same."""
+        return queries
+
+    def turn_back(self, sums: Tensor) -> Tensor:
+        """Sums of unpacked vectors, float32 ``[..., size]``, as sums of the vectors themselves."""
+        return sums
 
     @abstractmethod
     def _elements(self, packed: Tensor) -> Tensor:
@@ -142,25 +147,26 @@ class _LloydMax(VectorCodec):
     A table gives all elements of one or one and a half bytes at a time.
     """
 
-    turned = True
-
     def __init__(self, size: int, vector_format: VectorFormat, device: torch.device) -> None:
         super().__init__(size, vector_format, device)
         codebook = lloyd_max(vector_format.bits)
         self._levels = torch.tensor(codebook.levels, dtype=torch.float64, device=device)
-        self._thresholds = torch.tensor(codebook.thresholds, dtype=torch.float32, device=device)
+        self._thresholds = torch.tensor(codebook.thresholds, dtype=torch.float64, device=device)
         self._turn = rotation(size).to(device)
         self._turn32 = self._turn.float()
         self._table = _table(self._levels.float(), vector_format.bits)
+        self._codes_in_word = _word_bits(vector_format.bits) // vector_format.bits
 
     @override
     def encode(self, vectors: Tensor) -> Tensor:
-        vectors = vectors.float()
+        # In float64, so that a vector gets the same bytes whatever stands beside it: the order in which a product is
+        # summed follows the number of vectors, and a float32's last bit may carry a coordinate over a threshold.
+        vectors = vectors.double()
         lengths = vectors.square().sum(-1).sqrt()
         unit = vectors / torch.where(lengths == 0, 1.0, lengths)[..., None]
-        turned = unit @ self._turn32.T * self.size**0.5
+        turned = unit @ self._turn.T * self.size**0.5
         codes = torch.bucketize(turned.contiguous(), self._thresholds, out_int32=True)
-        kept = self._levels.float()[codes].square().sum(-1).sqrt()
+        kept = self._levels[codes].square().sum(-1).sqrt()
         factors = lengths / kept
         if self.format.factor_bytes == 2:
             factors = factors.clamp(max=FLOAT16_MAX)
@@ -176,10 +182,19 @@ class _LloydMax(VectorCodec):
         return turned @ self._turn.to(dtype)
 
     @override
+    def turn(self, queries: Tensor) -> Tensor:
+        return queries @ self._turn32.T
+
+    @override
+    def turn_back(self, sums: Tensor) -> Tensor:
+        return sums @ self._turn32
+
+    @override
     def _elements(self, packed: Tensor) -> Tensor:
         words = _words_of_12(packed) if self.format.bits == 3 else packed.int()
         found = self._table.index_select(0, words.flatten()).view(torch.float32)
-        return found.view(*packed.shape[:-1], self.size)
+        # The last word may have room for more codes than there are.
+        return found.view(*words.shape[:-1], words.shape[-1] * self._codes_in_word)[..., : self.size]
 
 
 def make_codec(size: int, vector_format: VectorFormat, device: torch.device, tensor_factor: float = 1.0) -> VectorCodec:
@@ -213,29 +228,37 @@ def _to_float8(elements: Tensor) -> Tensor:
 
 
 def _from_float8(packed: Tensor) -> Tensor:
-    """Float32 from the bytes of finite float8 numbers. Torch's own conversion takes ten times as long on a CPU."""
+    """Float32 from the bytes of float8 numbers. Torch's own conversion takes ten times as long on a CPU."""
     if packed.is_cuda:
         return packed.view(torch.float8_e4m3fn).float()
-    # Sign, exponent and fraction go where a float32 has them; its exponents start 120 lower.
-    words = packed.view(torch.int8).int()
-    words <<= 20
-    words &= -0x78100000
-    return words.view(torch.float32).mul_(2.0**120)
+    # Sign, exponent and fraction go where a float16 has them; its exponents start 8 lower.
+    words = packed.view(torch.int8).to(torch.int16)
+    words <<= 7
+    words &= -0x4080
+    # All ones are no number.
+    words.masked_fill_((words & 0x3F80) == 0x3F80, 0x7E00)
+    return words.view(torch.float16).float().mul_(256.0)
 
 
 def _words_of_12(packed: Tensor) -> Tensor:
-    """``[..., 2 * runs]`` int32: the two words in each three bytes."""
-    first, second, third = packed.reshape(*packed.shape[:-1], -1, 3).int().unbind(-1)
+    """``[..., 2 * runs]`` int32: the two words in each three bytes; bytes that the last run lacks are 0."""
+    whole = torch.nn.functional.pad(packed, (0, -packed.shape[-1] % 3))
+    first, second, third = whole.view(*whole.shape[:-1], -1, 3).int().unbind(-1)
     low = second.bitwise_and(15).mul_(256).add_(first)
-    return torch.stack((low, third.mul_(16).add_(torch.bitwise_right_shift(second, 4))), -1)
+    return torch.stack((low, third.mul_(16).add_(torch.bitwise_right_shift(second, 4))), -1).flatten(-2)
+
+
+def _word_bits(bits: int) -> int:
+    """The bits of a word, in which whole codes of 2, 3 or 4 bits fit."""
+    return 12 if bits == 3 else 8
 
 
 def _table(levels: Tensor, bits: int) -> Tensor:
-    """``[2 ** width]``: the levels of all codes in a word of 8 bits, or 12 for codes of 3, as one element.
+    """``[2 ** width]``: the levels of all codes in a word of 8 bits, or 12 for codes of 3 bits, as one element.
 
     Copying an element of 8 or 16 bytes is far faster than copying as many floats.
     """
-    width = 12 if bits == 3 else 8
+    width = _word_bits(bits)
     words = torch.arange(2**width, device=levels.device)
     shifts = torch.arange(width // bits, device=levels.device) * bits
     found = levels[torch.bitwise_right_shift(words[:, None], shifts).bitwise_and(2**bits - 1)]

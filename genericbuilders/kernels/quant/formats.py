@@ -12,7 +12,8 @@
 | ``TURBOQUANT_2BIT_NC`` | turned, 2 bits, float16 factor | turned, 2 bits, float32 factor |
 
 Elements come first and their factor behind them, the key before the value; a slot has an even number of bytes. The
-sizes are vLLM's where it has the mode, so that a spec made there states the same bytes.
+sizes of turned modes are vLLM's where it has the mode, so that a spec made there states the same bytes; what the bytes
+mean is this library's own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from genericbuilders.kernels.quant.packing import RUN, packed_size
+from genericbuilders.kernels.quant.packing import packed_size
 from genericbuilders.specs import KVQuantMode, round_up
 
 __all__ = ["FORMATS", "Coding", "SlotFormat", "VectorFormat", "format_of_width", "slot_format"]
@@ -117,9 +118,9 @@ def slot_format(mode: KVQuantMode, head_size: int) -> SlotFormat:
     if vectors is None:
         raise ValueError(f"caches are not quantised in mode {mode.name} ({mode.value}); there are {_told(FORMATS)}")
     turned = any(vector.coding is Coding.LLOYD_MAX for vector in vectors)
-    if turned and (head_size < MIN_TURNED_SIZE or head_size % RUN):
+    if turned and head_size < MIN_TURNED_SIZE:
         raise ValueError(
-            f"mode {mode.name} has no head size {head_size}: it takes multiples of {RUN} from {MIN_TURNED_SIZE} on; "
+            f"mode {mode.name} has no head size {head_size}: it takes {MIN_TURNED_SIZE} and more; "
             f"{KVQuantMode.INT8_PER_TOKEN_HEAD.name} takes any"
         )
     if head_size < 1:

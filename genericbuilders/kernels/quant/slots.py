@@ -7,13 +7,12 @@ from torch import Tensor
 
 from genericbuilders.kernels.quant.codecs import VectorCodec, make_codec
 from genericbuilders.kernels.quant.formats import SlotFormat
-from genericbuilders.kernels.quant.rotation import rotation
 
 __all__ = ["SlotCodec", "read_pages", "write_slots"]
 
 
 class SlotCodec:
-    """The codecs of a slot's key and value, and the rotation that both share.
+    """The codecs of a slot's key and value.
 
     Args:
         slot: which bytes hold what.
@@ -32,7 +31,6 @@ class SlotCodec:
         self.device = device
         self.key: VectorCodec = make_codec(slot.head_size, slot.key, device, key_factor)
         self.value: VectorCodec = make_codec(slot.head_size, slot.value, device, value_factor)
-        self._turn: Tensor = rotation(slot.head_size).to(device, torch.float32)
 
     def encode(self, key: Tensor, value: Tensor) -> Tensor:
         """``[..., slot_bytes]`` uint8 from keys and values ``[..., head_size]``."""
@@ -52,12 +50,12 @@ class SlotCodec:
         return self.value.unpack(self._value_bytes(slots))
 
     def turn_query(self, query: Tensor) -> Tensor:
-        """Float32 queries as unpacked keys want them: an inner product does not change if both sides are turned."""
-        return query @ self._turn.T if self.key.turned else query
+        """See `VectorCodec.turn`."""
+        return self.key.turn(query)
 
     def turn_back(self, attended: Tensor) -> Tensor:
-        """Sums of unpacked values, float32, as sums of the values themselves."""
-        return attended @ self._turn if self.value.turned else attended
+        """See `VectorCodec.turn_back`."""
+        return self.value.turn_back(attended)
 
     def _key_bytes(self, slots: Tensor) -> Tensor:
         return slots[..., : self.slot.key_bytes]

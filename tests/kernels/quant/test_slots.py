@@ -102,7 +102,7 @@ def test_bytes_of_zero_are_finite_numbers(mode: KVQuantMode) -> None:
 def test_all_bytes_that_stand_for_numbers_are_unpacked_as_decoded(mode: KVQuantMode) -> None:
     codec = make_codec(mode, 256)
     slots = torch.zeros(1, codec.slot.slot_bytes, dtype=torch.uint8)
-    # Every byte once; the two that stand for no number in float8 are never stored.
+    # Every byte once, but for the two that stand for no number in float8.
     every = torch.arange(256, dtype=torch.uint8)
     every[[0x7F, 0xFF]] = 0
     count = codec.key.num_element_bytes
