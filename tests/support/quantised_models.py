@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import torch
 from quantised_caches import make_codec
 from torch import Tensor
 from typing_extensions import override
@@ -75,7 +74,12 @@ class StoringImpl(FlashAttentionImpl):
 
 
 class RoundTripImpl(StoringImpl):
-    """Stores what a quantised cache would decode to. Keeps all keys and values with what became of them, in order."""
+    """Stores what a quantised cache would decode to.
+
+    Attributes:
+        codec: of that cache.
+        seen: keys, values, and what was stored of them, for each batch.
+    """
 
     def __init__(self, layer: AttentionLayerConfig) -> None:
         super().__init__(layer)
@@ -86,7 +90,7 @@ class RoundTripImpl(StoringImpl):
     def stored(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if self.codec is None:
             raise RuntimeError("the layer was not made by round_trip")
-        keys, values = self.codec.decode(self.codec.encode(key, value), torch.float32)
+        keys, values = self.codec.decode(self.codec.encode(key, value), key.dtype)
         self.seen.append((key, value, keys, values))
         return keys, values
 

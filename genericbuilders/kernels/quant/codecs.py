@@ -68,11 +68,11 @@ class VectorCodec(ABC):
         return self._elements(packed[..., : self.num_element_bytes]), self._factors(packed)
 
     def turn(self, queries: Tensor) -> Tensor:
-        """Float32 queries ``[..., size]`` as unpacked keys want them: with both turned, inner products stay the same."""
+        """Queries ``[..., size]`` as unpacked keys want them: if both are turned, inner products do not change."""
         return queries
 
     def turn_back(self, sums: Tensor) -> Tensor:
-        """Sums of unpacked vectors, float32 ``[..., size]``, as sums of the vectors themselves."""
+        """Sums of unpacked vectors, ``[..., size]``, as sums of the vectors themselves."""
         return sums
 
     @abstractmethod
@@ -179,15 +179,18 @@ class _LloydMax(VectorCodec):
         turned = self._levels.to(dtype)[codes.long()]
         if factors is not None:
             turned = turned * factors.to(dtype)[..., None]
-        return turned @ self._turn.to(dtype)
+        return turned @ self._turn_in(dtype)
 
     @override
     def turn(self, queries: Tensor) -> Tensor:
-        return queries @ self._turn32.T
+        return queries @ self._turn_in(queries.dtype).T
 
     @override
     def turn_back(self, sums: Tensor) -> Tensor:
-        return sums @ self._turn32
+        return sums @ self._turn_in(sums.dtype)
+
+    def _turn_in(self, dtype: torch.dtype) -> Tensor:
+        return self._turn32 if dtype == torch.float32 else self._turn.to(dtype)
 
     @override
     def _elements(self, packed: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def paged_attention(
 ) -> Tensor:
     """Attend over a paged cache; see `genericbuilders.kernels.protocols.PagedAttention` for what is not told here.
 
-    Scores and sums are float32. Memory beyond the inputs does not grow with the sequences.
+    Scores and sums are float32, or float64 for a float64 query. Memory beyond the inputs does not grow with the sequences.
 
     Args:
         query: ``[num_tokens, num_heads, head_size]``.
@@ -68,7 +68,7 @@ def paged_attention(
         may_read = query.device.type == "cpu"
     if may_read or max_query_len != 1 or max_seq_len is None:
         check_block_table(lengths, table, cache.shape[2])
-    turned = codec.turn_query(query.float()) * scale
+    turned = codec.turn_query(query.to(torch.promote_types(query.dtype, torch.float32))) * scale
     attended = torch.zeros_like(turned)
     if not may_read and max_query_len == 1 and max_seq_len is not None:
         # A bound on lengths may be more than the table has room for.
@@ -123,7 +123,7 @@ def _attend(
         key_index = torch.arange(first * block_size, last * block_size, device=query.device)
         slots = _gather(cache, block_table, rows, first, last)
         keys, key_factors = codec.unpack_keys(slots)
-        scores = heads @ keys.transpose(2, 3)
+        scores = heads @ keys.to(heads.dtype).transpose(2, 3)
         if key_factors is not None:
             scores *= key_factors[:, :, None]
         if last * block_size > rows.seen_by_all:
@@ -139,7 +139,7 @@ def _attend(
         values, value_factors = codec.unpack_values(slots)
         if value_factors is not None:
             weights *= value_factors[:, :, None]
-        summed = summed * shrink + weights @ values
+        summed = summed * shrink + weights @ values.to(weights.dtype)
     # What sees nothing has no weights, and a sum of 0.
     summed /= total.clamp(min=torch.finfo(total.dtype).tiny)
     rows_first = summed.view(num_rows, num_kv_heads, group, width, -1).permute(0, 3, 1, 2, 4).flatten(2, 3)

@@ -1,4 +1,9 @@
-"""SmolLM2 on quantised caches: logits move no more than storing explains, and tokens are those of the definition."""
+"""SmolLM2 on quantised caches: logits move no more than storing explains, and tokens are those of the definition.
+
+It runs in float64. Quantising a cache turns a key's last bit into a whole step once in a while, and one step of one key
+moves logits by as much as 1: only where sums agree far better than that does the same text give the same tokens whatever
+it is batched with.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ import pytest
 import torch
 from attention_batches import ints, make_batch
 from quantised_caches import MODES, element_bound, lengths, turned_deviation, turned_error
-from quantised_models import RoundTripImpl, StoringImpl, attention_of, put_layers, quantise
+from quantised_models import RoundTripImpl, StoringImpl, attention_of, put_layers, quantise, round_trip
 from torch import Tensor
 from typing_extensions import override
 
@@ -57,9 +62,11 @@ class NoisyImpl(StoringImpl):
         if vector_format.coding is Coding.LLOYD_MAX:
             size = vectors.shape[-1]
             deviation = lengths(vectors) * (turned_error(vector_format.bits, size) / size) ** 0.5
-            return torch.addcmul(vectors, deviation[..., None], torch.randn(vectors.shape, generator=self.generator))
-        spread = 2 * torch.rand(vectors.shape, generator=self.generator) - 1
-        return torch.addcmul(vectors, spread, element_bound(vectors, vector_format).float())
+            return torch.addcmul(
+                vectors, deviation[..., None], torch.randn(vectors.shape, generator=self.generator, dtype=vectors.dtype)
+            )
+        spread = 2 * torch.rand(vectors.shape, generator=self.generator, dtype=vectors.dtype) - 1
+        return torch.addcmul(vectors, spread, element_bound(vectors, vector_format).to(vectors.dtype))
 
 
 NOISY = BackendAdapter("noisy", FlashAttentionMetadataBuilder, NoisyImpl)
@@ -82,7 +89,7 @@ class RealModel:
 
     def __init__(self) -> None:
         loaded = load_model(
-            ensure_default_model(), [TransformersLoader()], LoadOptions(torch.device("cpu"), torch.float32)
+            ensure_default_model(), [TransformersLoader()], LoadOptions(torch.device("cpu"), torch.float64)
         )
         assert isinstance(loaded.model, TransformersModel)
         self.loaded = loaded
@@ -148,8 +155,8 @@ def test_every_layer_stores_within_the_formats_error(mode: KVQuantMode, real: Re
     """Elements within half a step; turned vectors within what the quantiser loses of vectors that point anywhere.
 
     Keys of one head are far from that: they lie close together, so that their errors are no independent draws, and
-    each layer has its own mean. One turned vector's share is a mean over its coordinates; by how much that differs from
-    vector to vector the float64 run says, too, and no layer's mean may lie further off than single vectors do.
+    each layer has a mean of its own. The float64 run also says by how much one vector's error differs from another's;
+    a layer whose vectors were all alike would lie that far off, and none may lie further.
     """
     impls: list[RoundTripImpl] = []
     real.logits_with(lambda model: impls.extend(round_trip(model, mode)))
@@ -163,29 +170,17 @@ def test_every_layer_stores_within_the_formats_error(mode: KVQuantMode, real: Re
                 continue
             share = (lengths(error) / lengths(vectors.double())).square()
             mean, deviation = turned_error(vector_format.bits, 64), turned_deviation(vector_format.bits, 64)
-            print(impl.layer, float(share.mean()), mean, deviation)
-            assert abs(float(share.mean()) - mean) <= 2 * deviation
+            assert abs(float(share.mean()) - mean) <= deviation
 
 
 @by_mode
 def test_tokens_are_those_of_a_float_cache_with_the_same_numbers_in_it(mode: KVQuantMode, real: RealModel) -> None:
-    """The definition, run by the engine: what decoding gives is stored in float32, and attended over as usual."""
-    prompts = [real.token_ids[start : start + length] for start, length in ((0, 20), (20, 33), (53, 7))]
-    answers: list[list[list[int]]] = []
-    for change in (quantise, round_trip):
-        change(real.make_plain(), mode)
-        engine = build_engine(real.loaded, EngineOptions(num_blocks=40, max_model_len=96, max_num_batched_tokens=48))
-        completions = engine.generate(prompts, SamplingParams(max_tokens=12, ignore_eos=True))
-        answers.append([list(completion.token_ids) for completion in completions])
-    assert answers[0] == answers[1]
-
-
-@by_mode
-def test_a_real_model_generates_what_one_pass_says(mode: KVQuantMode, real: RealModel) -> None:
-    prompt = real.token_ids[:20]
+    """The engine, feeding prompts in pieces, chooses what the definition does: a float cache of what decoding gives."""
+    prompts = [real.token_ids[:19], real.token_ids[53:60]]
     quantise(real.make_plain(), mode)
-    engine = build_engine(real.loaded, EngineOptions(num_blocks=20, max_model_len=64, max_num_batched_tokens=16))
-    (completion,) = engine.generate([prompt], SamplingParams(max_tokens=6, ignore_eos=True))
-    tokens = list(completion.token_ids)
-    logits = real.logits_with(lambda model: quantise(model, mode), [*prompt, *tokens[:-1]])
-    assert ints(logits[len(prompt) - 1 :].argmax(-1)) == tokens
+    options = EngineOptions(num_blocks=12, max_model_len=64, max_num_batched_tokens=13)
+    completions = build_engine(real.loaded, options).generate(prompts, SamplingParams(max_tokens=5, ignore_eos=True))
+    for prompt, completion in zip(prompts, completions, strict=True):
+        fed = [*prompt, *completion.token_ids[:-1]]
+        logits = real.logits_with(lambda model: round_trip(model, mode), fed)[len(prompt) - 1 :]
+        assert ints(logits.argmax(-1)) == list(completion.token_ids)
