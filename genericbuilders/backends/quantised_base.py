@@ -19,7 +19,8 @@ from genericbuilders.backends.flash_attn import FlashAttentionMetadata
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, KVCacheLayout, check_heads
 from genericbuilders.kernels.quant.formats import format_of_width, slot_format
-from genericbuilders.kernels.quant.portable import paged_attention
+from genericbuilders.kernels.quant.protocols import QuantisedAttention
+from genericbuilders.kernels.quant.select import select_quantised_attention
 from genericbuilders.kernels.quant.slots import SlotCodec, write_slots
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import FullAttentionSpec, KVQuantMode
@@ -188,6 +189,7 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
         self.key_factor: float = 1.0
         self.value_factor: float = 1.0
         self._codec: SlotCodec | None = None
+        self._attention: tuple[torch.dtype, QuantisedAttention] | None = None
 
     @classmethod
     @abstractmethod
@@ -199,8 +201,10 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
         self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: FlashAttentionMetadata
     ) -> Tensor:
         codec, metadata = self._open(kv_cache), attn_metadata
+        if self._attention is None or self._attention[0] != query.dtype:
+            self._attention = query.dtype, select_quantised_attention(query.device, query.dtype)
         write_slots(key, value, kv_cache, metadata.slot_mapping, codec)
-        return paged_attention(
+        return self._attention[1](
             query,
             kv_cache,
             codec,

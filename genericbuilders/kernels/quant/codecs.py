@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.kernels.quant.formats import Coding, VectorFormat
-from genericbuilders.kernels.quant.lloyd_max import lloyd_max
+from genericbuilders.kernels.quant.lloyd_max import MAX_BITS, lloyd_max
 from genericbuilders.kernels.quant.packing import pack, packed_size, unpack
 from genericbuilders.kernels.quant.rotation import rotation
 
@@ -32,12 +32,19 @@ class VectorCodec(ABC):
         size: elements of a vector.
         format: of its bytes.
         device: where the vectors are.
+        num_element_bytes: of a vector's bytes, those before its factor.
+        tensor_factor: what elements are multiplied by where vectors have no factor of their own.
+        levels: ``[16]`` float32, what the codes stand for, zeros behind them; ``None`` where there are no codes.
     """
 
-    def __init__(self, size: int, vector_format: VectorFormat, device: torch.device) -> None:
+    def __init__(
+        self, size: int, vector_format: VectorFormat, device: torch.device, tensor_factor: float = 1.0
+    ) -> None:
         self.size = size
         self.format = vector_format
         self.device = device
+        self.tensor_factor = tensor_factor
+        self.levels: Tensor | None = None
         self.num_element_bytes: int = packed_size(size, vector_format.bits)
 
     @abstractmethod
@@ -97,22 +104,18 @@ class VectorCodec(ABC):
 class _Float8(VectorCodec):
     """Each element as float8 e4m3, after division by one factor for all vectors. What is too large is cut off."""
 
-    def __init__(self, size: int, vector_format: VectorFormat, device: torch.device, factor: float) -> None:
-        super().__init__(size, vector_format, device)
-        self.factor = factor
-
     @override
     def encode(self, vectors: Tensor) -> Tensor:
-        return _to_float8(vectors.to(_working(vectors.dtype)) / self.factor)
+        return _to_float8(vectors.to(_working(vectors.dtype)) / self.tensor_factor)
 
     @override
     def decode(self, packed: Tensor, dtype: torch.dtype) -> Tensor:
-        return packed.view(torch.float8_e4m3fn).to(dtype) * self.factor
+        return packed.view(torch.float8_e4m3fn).to(dtype) * self.tensor_factor
 
     @override
     def _elements(self, packed: Tensor) -> Tensor:
         elements = _from_float8(packed)
-        return elements if self.factor == 1.0 else elements.mul_(self.factor)
+        return elements if self.tensor_factor == 1.0 else elements.mul_(self.tensor_factor)
 
 
 class _Scaled(VectorCodec):
@@ -155,6 +158,7 @@ class _LloydMax(VectorCodec):
         self._turn = rotation(size).to(device)
         self._turn32 = self._turn.float()
         self._table = _table(self._levels.float(), vector_format.bits)
+        self.levels = torch.nn.functional.pad(self._levels.float(), (0, 2**MAX_BITS - len(self._levels)))
         self._codes_in_word = _word_bits(vector_format.bits) // vector_format.bits
 
     @override
@@ -238,8 +242,8 @@ def _from_float8(packed: Tensor) -> Tensor:
     words = packed.view(torch.int8).to(torch.int16)
     words <<= 7
     words &= -0x4080
-    # All ones are no number.
-    words.masked_fill_((words & 0x3F80) == 0x3F80, 0x7E00)
+    # All ones are no number: there alone a sum carries, into the one bit of the exponent that is still 0.
+    words |= (words & 0x3F80).add_(0x80).bitwise_and_(0x4000)
     return words.view(torch.float16).float().mul_(256.0)
 
 

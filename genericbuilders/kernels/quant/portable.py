@@ -11,7 +11,8 @@ from torch import Tensor
 
 from genericbuilders.kernels.quant.rows import Rows, cut_rows, decode_rows
 from genericbuilders.kernels.quant.slots import SlotCodec
-from genericbuilders.kernels.validation import check_block_table, check_rows
+from genericbuilders.kernels.quant.validation import check_quantised
+from genericbuilders.kernels.validation import check_block_table
 
 __all__ = ["paged_attention"]
 
@@ -36,18 +37,19 @@ def paged_attention(
     max_seq_len: int | None = None,
     may_read: bool | None = None,
 ) -> Tensor:
-    """Attend over a paged cache; see `genericbuilders.kernels.protocols.PagedAttention` for what is not told here.
+    """Attend over a paged cache; see `genericbuilders.kernels.quant.protocols.QuantisedAttention`.
 
-    Scores and sums are float32, or float64 for a float64 query. Memory beyond the inputs does not grow with the sequences.
+    Scores and sums are float32, or float64 for a float64 query. Memory beyond the inputs does not grow with the
+    sequences.
 
     Args:
-        query: ``[num_tokens, num_heads, head_size]``.
-        cache: ``[num_blocks, num_kv_heads, block_size, slot_bytes]`` uint8, the new tokens already written.
+        query: as there, and so is what follows.
+        cache: the slots.
         codec: of the cache.
-        query_start_loc: ``[num_reqs + 1]`` int32.
-        seq_lens: ``[num_reqs]`` int32, or longer.
-        block_table: ``[num_reqs, max_blocks]`` int32, or longer.
-        scale: factor on the scores before the softmax.
+        query_start_loc: where rows begin.
+        seq_lens: how long sequences are.
+        block_table: where they are.
+        scale: factor on the scores.
         causal: whether a token sees only itself and what came before.
         max_query_len: a bound on the rows' new tokens.
         max_seq_len: a bound on ``seq_lens``.
@@ -61,7 +63,7 @@ def paged_attention(
         ValueError: shapes that do not fit each other, a block table too narrow for a sequence, or, under ``causal``,
             more new tokens than the sequence has.
     """
-    _check(query, cache, codec)
+    check_quantised(query, cache, codec)
     num_reqs = query_start_loc.shape[0] - 1
     lengths, table = seq_lens[:num_reqs], block_table[:num_reqs]
     if may_read is None:
@@ -82,22 +84,6 @@ def paged_attention(
         for rows in cut_rows(query_start_loc, lengths, query.shape[0], causal, size):
             _attend(turned, cache, codec, rows, table, causal, attended)
     return codec.turn_back(attended).to(query.dtype)
-
-
-def _check(query: Tensor, cache: Tensor, codec: SlotCodec) -> None:
-    check_rows("query", query, 3)
-    check_rows("cache", cache, 4)
-    slot = codec.slot
-    if query.shape[2] != slot.head_size or cache.shape[3] != slot.slot_bytes:
-        raise ValueError(
-            f"query has head_size {query.shape[2]} and the cache slots of {cache.shape[3]} bytes, but the codec of "
-            f"{slot.mode.name} is made for head_size {slot.head_size} in {slot.slot_bytes} bytes"
-        )
-    if query.shape[1] % cache.shape[1]:
-        raise ValueError(
-            f"num_heads {query.shape[1]} is not a multiple of num_kv_heads {cache.shape[1]}: every key-value head "
-            "serves the same number of query heads"
-        )
 
 
 def _per_key(query: Tensor, cache: Tensor, width: int) -> int:

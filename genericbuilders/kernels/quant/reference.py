@@ -7,6 +7,7 @@ from torch import Tensor
 
 from genericbuilders.kernels import reference
 from genericbuilders.kernels.quant.slots import SlotCodec, read_pages
+from genericbuilders.kernels.quant.validation import check_quantised
 
 __all__ = ["paged_attention"]
 
@@ -21,27 +22,17 @@ def paged_attention(
     block_table: Tensor,
     scale: float,
     causal: bool,
+    max_query_len: int | None = None,
+    max_seq_len: int | None = None,
 ) -> Tensor:
-    """Attend over a paged cache; see `genericbuilders.kernels.protocols.PagedAttention` for what is not told here.
+    """Attend over a paged cache; see `genericbuilders.kernels.quant.protocols.QuantisedAttention`.
 
     Scores and sums are float32, or float64 for a float64 query. The whole cache is decoded.
-
-    Args:
-        query: ``[num_tokens, num_heads, head_size]``.
-        cache: ``[num_blocks, num_kv_heads, block_size, slot_bytes]`` uint8, the new tokens already written.
-        codec: of the cache.
-        query_start_loc: ``[num_reqs + 1]`` int32.
-        seq_lens: ``[num_reqs]`` int32, or longer.
-        block_table: ``[num_reqs, max_blocks]`` int32, or longer.
-        scale: factor on the scores before the softmax.
-        causal: whether a token sees only itself and what came before.
-
-    Returns:
-        ``[num_tokens, num_heads, head_size]``, of the query's dtype.
 
     Raises:
         ValueError: shapes that do not fit each other, or a block table too narrow for a sequence.
     """
+    check_quantised(query, cache, codec)
     working = torch.promote_types(query.dtype, torch.float32)
     keys, values = read_pages(cache, codec, working)
     attended = reference.paged_attention(
