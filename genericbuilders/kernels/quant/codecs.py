@@ -153,7 +153,8 @@ class _LloydMax(VectorCodec):
     def __init__(self, size: int, vector_format: VectorFormat, device: torch.device) -> None:
         super().__init__(size, vector_format, device)
         codebook = lloyd_max(vector_format.bits)
-        self._levels = torch.tensor(codebook.levels, dtype=torch.float64, device=device)
+        # Levels are float32 numbers by definition, whatever they are computed with.
+        self._levels = torch.tensor(codebook.levels, dtype=torch.float32, device=device).double()
         self._thresholds = torch.tensor(codebook.thresholds, dtype=torch.float64, device=device)
         self._turn = rotation(size).to(device)
         self._turn32 = self._turn.float()

@@ -7,13 +7,11 @@ from itertools import pairwise
 
 import pytest
 import torch
+from quantised_caches import MAX_1960
 from torch import Tensor
 
 from genericbuilders.kernels.quant.lloyd_max import Codebook, lloyd_max
 from genericbuilders.kernels.quant.rotation import rotation
-
-MAX_1960 = {1: 0.3634, 2: 0.1175, 3: 0.03454, 4: 0.009497}
-"""Mean squared error of the best quantiser of a unit-variance normal, by bits (Max 1960, table I)."""
 
 
 def quantise(numbers: Tensor, codebook: Codebook) -> Tensor:

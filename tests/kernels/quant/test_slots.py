@@ -6,9 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from quantised_caches import MODES, element_bound, lengths, make_codec, turned_error
+from quantised_caches import MAX_1960, MODES, element_bound, lengths, make_codec, turned_error
 from torch import Tensor
 
+from genericbuilders.kernels.quant.codecs import make_codec as make_vector_codec
 from genericbuilders.kernels.quant.formats import Coding, VectorFormat, slot_format
 from genericbuilders.kernels.quant.slots import SlotCodec, read_pages, write_slots
 from genericbuilders.specs import KVQuantMode
@@ -43,6 +44,32 @@ def test_errors_are_what_was_derived(mode: KVQuantMode, head_size: int) -> None:
     keys, values = codec.decode(slots, torch.float64)
     check_errors(key, keys, codec.slot.key)
     check_errors(value, values, codec.slot.value)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+@pytest.mark.parametrize("head_size", [127, 128, 256, 576])
+def test_codes_of_normal_coordinates_have_maxs_error(bits: int, head_size: int) -> None:
+    """Of the levels that are stored, before their vector's factor gives them its length again."""
+    codec = make_vector_codec(head_size, VectorFormat(Coding.LLOYD_MAX, bits, 4), torch.device("cpu"))
+    vectors = draw(bits, 2**20 // head_size, head_size)
+    levels, factors = codec.unpack(codec.encode(vectors))
+    assert factors is not None
+    # Vectors are quantised as if they were of one length, which a normal's are the more so the more coordinates they have.
+    turned = codec.turn(vectors) * (head_size**0.5 / lengths(vectors)[:, None])
+    assert float((levels - turned).square().mean()) == pytest.approx(MAX_1960[bits], rel=0.02)
+
+
+@by_mode
+@settings(max_examples=10, deadline=None)
+@given(count=st.integers(1, 40), head_size=st.sampled_from([16, 63, 64, 128]), seed=st.integers(0, 999))
+def test_a_vector_gets_the_same_bytes_whatever_stands_beside_it(
+    mode: KVQuantMode, count: int, head_size: int, seed: int
+) -> None:
+    codec = make_codec(mode, head_size)
+    key, value = draw(seed, count, 3, head_size), draw(seed + 1, count, 3, head_size)
+    whole = codec.encode(key, value)
+    alone = torch.cat([codec.encode(key[token : token + 1], value[token : token + 1]) for token in range(count)])
+    assert torch.equal(alone, whole)
 
 
 @by_mode
