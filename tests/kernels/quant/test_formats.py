@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from typing import TypedDict
 
 import pytest
 
@@ -101,19 +102,38 @@ def test_modes_that_are_not_served_are_refused_by_name_and_number() -> None:
 PEER = """
 import json
 from vllm.model_executor.layers.quantization.turboquant.config import TurboQuantConfig, TQ_PRESETS
-sizes = range(16, 257, 8)
-print(json.dumps({name: [TurboQuantConfig.from_cache_dtype(name, size).slot_size_aligned for size in sizes]
-                  for name in TQ_PRESETS}))
+from vllm.v1.kv_cache_interface import KVQuantMode
+sizes = range(16, 257)
+print(json.dumps({"sizes": {name: [TurboQuantConfig.from_cache_dtype(name, size).slot_size_aligned for size in sizes]
+                            for name in TQ_PRESETS},
+                  "modes": {mode.name: mode.value for mode in KVQuantMode}}))
 """
 
 
-@pytest.mark.peer
-def test_turned_slots_have_as_many_bytes_as_in_vllm() -> None:
+class Theirs(TypedDict):
+    sizes: dict[str, list[int]]
+    modes: dict[str, int]
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Theirs:
     python = os.environ["GENERICBUILDERS_PEER_PYTHON"]
     result = subprocess.run([python, "-c", PEER], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    theirs: dict[str, list[int]] = json.loads(result.stdout.splitlines()[-1])
-    ours = {mode.name.lower(): [slot_format(mode, size).slot_bytes for size in range(16, 257, 8)] for mode in TURNED}
+    found: Theirs = json.loads(result.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.peer
+def test_turned_slots_have_as_many_bytes_as_in_vllm(theirs: Theirs) -> None:
+    ours = {mode.name.lower(): [slot_format(mode, size).slot_bytes for size in range(16, 257)] for mode in TURNED}
     # Of 2 bits vLLM knows nothing.
     assert ours.pop("turboquant_2bit_nc")
-    assert ours == theirs
+    assert ours == theirs["sizes"]
+
+
+@pytest.mark.peer
+def test_modes_have_vllms_numbers_but_for_those_of_this_librarys_own(theirs: Theirs) -> None:
+    assert {mode.name: mode.value for mode in KVQuantMode if not mode.is_own} == theirs["modes"]
+    assert {mode.name for mode in KVQuantMode if mode.is_own}.isdisjoint(theirs["modes"])
+    assert {mode.value for mode in KVQuantMode if mode.is_own}.isdisjoint(theirs["modes"].values())
