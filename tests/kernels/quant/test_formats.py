@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+from pathlib import Path
 from typing import TypedDict
 
 import pytest
 
 from genericbuilders.backends.fp8_kv import Fp8Builder
 from genericbuilders.backends.int8_kv import Int8Builder
+from genericbuilders.backends.quantised import quantised_backend
 from genericbuilders.backends.quantised_base import QuantisedBuilder
 from genericbuilders.backends.turboquant import TurboQuantBuilder
 from genericbuilders.kernels.quant.formats import FORMATS, format_of_width, slot_format
@@ -97,6 +100,19 @@ def test_a_byte_an_element_takes_any_head_size(mode: KVQuantMode) -> None:
 def test_modes_that_are_not_served_are_refused_by_name_and_number() -> None:
     with pytest.raises(ValueError, match=r"mode NVFP4 \(5\); there are FP8_PER_TENSOR \(1\), "):
         slot_format(KVQuantMode.NVFP4, 64)
+
+
+def test_the_page_of_back_ends_says_these_bytes() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "backends.md").read_text(encoding="utf-8")
+    for mode in FORMATS:
+        name = "fp8" if mode is KVQuantMode.FP8_PER_TENSOR else mode.name.lower()
+        (row,) = [line for line in page.splitlines() if re.match(rf"\| `{name}`", line)]
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        small, large = (slot_format(mode, size).slot_bytes for size in (64, 128))
+        assert cells[1] == f"`{quantised_backend(mode).name}`"
+        assert cells[4] == f"{small}, {large}"
+        parts = [f"{small / 256:.2f}", f"{large / 512:.2f}"]
+        assert cells[5] == ", ".join(dict.fromkeys(parts))
 
 
 PEER = """
