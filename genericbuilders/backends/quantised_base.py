@@ -19,9 +19,8 @@ from genericbuilders.backends.flash_attn import FlashAttentionMetadata
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, KVCacheLayout, check_heads
 from genericbuilders.kernels.quant.formats import format_of_width, slot_format
-from genericbuilders.kernels.quant.protocols import QuantisedAttention
-from genericbuilders.kernels.quant.select import select_quantised_attention
-from genericbuilders.kernels.quant.slots import SlotCodec, write_slots
+from genericbuilders.kernels.quant.select import QuantisedKernels, select_quantised_kernels
+from genericbuilders.kernels.quant.slots import SlotCodec
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import FullAttentionSpec, KVQuantMode
 
@@ -189,7 +188,7 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
         self.key_factor: float = 1.0
         self.value_factor: float = 1.0
         self._codec: SlotCodec | None = None
-        self._attention: tuple[torch.dtype, QuantisedAttention] | None = None
+        self._kernels: tuple[torch.dtype, QuantisedKernels] | None = None
 
     @classmethod
     @abstractmethod
@@ -201,10 +200,11 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
         self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: FlashAttentionMetadata
     ) -> Tensor:
         codec, metadata = self._open(kv_cache), attn_metadata
-        if self._attention is None or self._attention[0] != query.dtype:
-            self._attention = query.dtype, select_quantised_attention(query.device, query.dtype)
-        write_slots(key, value, kv_cache, metadata.slot_mapping, codec)
-        return self._attention[1](
+        if self._kernels is None or self._kernels[0] != query.dtype:
+            self._kernels = query.dtype, select_quantised_kernels(query.device, query.dtype)
+        _, kernels = self._kernels
+        kernels.write_slots(key, value, kv_cache, metadata.slot_mapping, codec)
+        return kernels.paged_attention(
             query,
             kv_cache,
             codec,

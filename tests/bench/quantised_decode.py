@@ -20,7 +20,7 @@ from quantised_caches import make_codec
 from torch import Tensor
 
 from genericbuilders.kernels.quant.formats import FORMATS
-from genericbuilders.kernels.quant.select import select_quantised_attention
+from genericbuilders.kernels.quant.select import select_quantised_kernels
 from genericbuilders.kernels.quant.slots import write_slots
 from genericbuilders.specs import KVQuantMode
 
@@ -35,7 +35,7 @@ def prepare_quantised(shape: Shape, mode: KVQuantMode, kernels: str) -> Callable
     )
     write_slots(inputs.keys, inputs.values, cache, inputs.slot_mapping, codec)
     return functools.partial(
-        select_quantised_attention(CPU, torch.float32, kernels),
+        select_quantised_kernels(CPU, torch.float32, kernels).paged_attention,
         inputs.query,
         cache,
         codec,

@@ -70,4 +70,5 @@ def _turned_shares(bits: int, head_size: int) -> Tensor:
     levels = torch.tensor(lloyd_max(bits).levels, dtype=torch.float64)
     stored = levels[(vectors[..., None] - levels).abs().argmin(-1)]
     stored = stored * (head_size**0.5 / lengths(stored)[..., None])
-    return (stored - vectors).square().mean(-1)
+    error: Tensor = stored - vectors
+    return error.square().mean(-1)

@@ -1,4 +1,4 @@
-"""Calls into the compiled attention over quantised caches."""
+"""Calls into the compiled kernels of quantised caches: attention over one, and the writing of new tokens."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from genericbuilders.kernels.quant.slots import SlotCodec
 from genericbuilders.kernels.quant.validation import check_quantised
 from genericbuilders.kernels.validation import check_rows
 
-__all__ = ["NativeQuantisedAttention"]
+__all__ = ["NativeQuantisedKernels"]
 
-# The layouts of args.h's AttentionArgs and of quantised.h's VectorCode, all fields 64 bits wide.
-_ATTENTION = struct.Struct(f"={CACHE}24q2d5qdq5qdq")
-# The numbers of quantised.h's Coding.
+# The layouts of args.h's and quantised_args.h's structures, all fields 64 bits wide.
+_CODE = "5qd3q"
+_ATTENTION = struct.Struct(f"={CACHE}24q2d{_CODE}{_CODE}")
+_WRITE = struct.Struct(f"=19q{_CODE}{_CODE}")
+# The numbers of quantised_args.h's Coding.
 _CODINGS = {Coding.FLOAT8: 0, Coding.INT8: 1, Coding.LLOYD_MAX: 2}
 # No place where keys begin, no window, slopes or sinks, and no place for log-sum-exps.
 _NOTHING_MORE = (0,) * 7
 
 
-class NativeQuantisedAttention:
-    """The compiled attention over quantised caches; see `genericbuilders.kernels.quant.protocols.QuantisedAttention`.
+class NativeQuantisedKernels:
+    """The compiled kernels of quantised caches, with signatures of `genericbuilders.kernels.quant.protocols`.
 
-    Queries are on the CPU, in float32, bfloat16 or float16 (computed in float32). The number of threads follows
+    Tensors are on the CPU, in float32, bfloat16 or float16 (computed in float32). The number of threads follows
     ``torch.get_num_threads()``; results do not depend on it, and, but for the turning of queries and sums, a row's
     result not on the other rows.
 
@@ -45,12 +47,51 @@ class NativeQuantisedAttention:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._attention: Callable[[bytes], int] = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p)(
-            ("gb_quantised_attention", ctypes.CDLL(str(path)))
-        )
+        library = ctypes.CDLL(str(path))
+        self._attention = _entry(library, "gb_quantised_attention")
+        self._write = _entry(library, "gb_quantised_write")
 
     def __repr__(self) -> str:
-        return f"NativeQuantisedAttention({self.path})"
+        return f"NativeQuantisedKernels({self.path})"
+
+    def write_slots(self, key: Tensor, value: Tensor, cache: Tensor, slot_mapping: Tensor, codec: SlotCodec) -> None:
+        """Quantise and store; see `genericbuilders.kernels.quant.protocols.WriteSlots`.
+
+        Raises:
+            ValueError: shapes or strides that do not fit, or a slot outside the cache; nothing is written.
+            TypeError: dtypes that differ or are not supported.
+        """
+        dtype = DTYPES.get(key.dtype)
+        if (
+            dtype is None
+            or key.dim() != 3
+            or cache.dim() != 4
+            or value.dtype != key.dtype
+            or value.shape != key.shape
+            or cache.dtype != torch.uint8
+            or key.shape[2] != codec.slot.head_size
+            or cache.shape[1] != key.shape[1]
+            or cache.shape[3] != codec.slot.slot_bytes
+            or not (key.stride(2) == value.stride(2) == cache.stride(3) == 1)
+            or not (key.is_cpu and value.is_cpu and cache.is_cpu and slot_mapping.is_cpu)
+            or slot_mapping.dtype != torch.int64
+            or slot_mapping.shape[0] < key.shape[0]
+            or slot_mapping.stride(0) != 1
+        ):
+            _refuse_write(key, value, cache, slot_mapping, codec)
+        num_blocks, num_kv_heads, block_size, slot_bytes = cache.shape
+        block, head, token, _ = cache.stride()
+        fault = self._write(
+            _WRITE.pack(
+                num_blocks, block_size, num_kv_heads, key.shape[2], slot_bytes, cache.data_ptr(), block, token, head,
+                torch.get_num_threads(), dtype, key.shape[0],
+                key.data_ptr(), key.stride(0), key.stride(1), value.data_ptr(), value.stride(0), value.stride(1),
+                slot_mapping.data_ptr(),
+                *_described(codec.key, 0), *_described(codec.value, codec.slot.key_bytes),
+            )
+        )  # fmt: skip
+        if fault:
+            raise_fault(fault, slot_mapping=slot_mapping, num_slots=num_blocks * block_size)
 
     def paged_attention(
         self,
@@ -124,12 +165,47 @@ class NativeQuantisedAttention:
         return codec.turn_back(out).to(query.dtype)
 
 
-def _described(codec: VectorCodec, first: int) -> tuple[int, int, int, int, int, float, int]:
-    """A vector that starts ``first`` bytes into its slot, as quantised.h's VectorCode."""
-    kept = codec.format
-    levels = 0 if codec.levels is None else codec.levels.data_ptr()
+def _entry(library: ctypes.CDLL, name: str) -> Callable[[bytes], int]:
+    """One of the library's functions: it takes its packed arguments and returns a fault, 0 for none."""
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_char_p)((name, library))
+
+
+def _described(codec: VectorCodec, first: int) -> tuple[int, int, int, int, int, float, int, int, int]:
+    """A vector that starts ``first`` bytes into its slot, as quantised_args.h's VectorCode."""
+    kept, table = codec.format, codec.table
+    places = (
+        (0, 0, 0)
+        if table is None
+        else (table.levels.data_ptr(), table.thresholds.data_ptr(), table.transposed_turn.data_ptr())
+    )
     behind = first + codec.num_element_bytes
-    return (_CODINGS[kept.coding], kept.bits, first, behind, kept.factor_bytes, codec.tensor_factor, levels)
+    return (_CODINGS[kept.coding], kept.bits, first, behind, kept.factor_bytes, codec.tensor_factor, *places)
+
+
+def _refuse_write(key: Tensor, value: Tensor, cache: Tensor, slot_mapping: Tensor, codec: SlotCodec) -> NoReturn:
+    """Say why the compiled kernel cannot write."""
+    check_quantised(key, cache, codec)
+    check_rows("value", value, 3)
+    if key.dtype not in DTYPES or value.dtype != key.dtype:
+        supported = ", ".join(str(dtype) for dtype in DTYPES)
+        raise TypeError(
+            f"key is {key.dtype} and value {value.dtype}; the compiled kernels take {supported}, the same for both: "
+            "use the portable ones"
+        )
+    if slot_mapping.dtype != torch.int64:
+        raise TypeError(f"slot_mapping is {slot_mapping.dtype}; it must be torch.int64")
+    check_rows("slot_mapping", slot_mapping, 1)
+    if slot_mapping.shape[0] < key.shape[0]:
+        raise ValueError(f"slot_mapping has {slot_mapping.shape[0]} entries for {key.shape[0]} tokens")
+    for name, tensor in (("key", key), ("value", value), ("cache", cache), ("slot_mapping", slot_mapping)):
+        if not tensor.is_cpu:
+            raise ValueError(
+                f"{name} is on {tensor.device}; the compiled kernels run on the CPU: use the portable ones"
+            )
+    raise ValueError(
+        f"key {tuple(key.shape)} and value {tuple(value.shape)} must have the cache's {cache.shape[1]} key-value heads "
+        "and the same shape, with last strides of 1"
+    )
 
 
 def _refuse(

@@ -8,6 +8,7 @@ where a vector was turned, have not been turned back. Queries are turned instead
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -18,11 +19,26 @@ from genericbuilders.kernels.quant.lloyd_max import MAX_BITS, lloyd_max
 from genericbuilders.kernels.quant.packing import pack, packed_size, unpack
 from genericbuilders.kernels.quant.rotation import rotation
 
-__all__ = ["VectorCodec", "make_codec"]
+__all__ = ["LevelTable", "VectorCodec", "make_codec"]
 
 FLOAT8_MAX = 448.0
 FLOAT16_MAX = 65504.0
 INT8_MAX = 127.0
+
+
+@dataclass(frozen=True, eq=False)
+class LevelTable:
+    """What the codes of turned vectors stand for, as compiled kernels read it.
+
+    Attributes:
+        levels: ``[2 ** MAX_BITS]`` float32, zeros behind those that there are.
+        thresholds: ``[2 ** bits - 1]`` float64: a coordinate's code is the number of thresholds below it.
+        transposed_turn: ``[size, size]`` float64: the rotation's transpose.
+    """
+
+    levels: Tensor
+    thresholds: Tensor
+    transposed_turn: Tensor
 
 
 class VectorCodec(ABC):
@@ -34,7 +50,7 @@ class VectorCodec(ABC):
         device: where the vectors are.
         num_element_bytes: of a vector's bytes, those before its factor.
         tensor_factor: what elements are multiplied by where vectors have no factor of their own.
-        levels: ``[16]`` float32, what the codes stand for, zeros behind them; ``None`` where there are no codes.
+        table: what codes stand for; ``None`` where elements are numbers themselves.
     """
 
     def __init__(
@@ -44,7 +60,7 @@ class VectorCodec(ABC):
         self.format = vector_format
         self.device = device
         self.tensor_factor = tensor_factor
-        self.levels: Tensor | None = None
+        self.table: LevelTable | None = None
         self.num_element_bytes: int = packed_size(size, vector_format.bits)
 
     @abstractmethod
@@ -158,8 +174,9 @@ class _LloydMax(VectorCodec):
         self._thresholds = torch.tensor(codebook.thresholds, dtype=torch.float64, device=device)
         self._turn = rotation(size).to(device)
         self._turn32 = self._turn.float()
-        self._table = _table(self._levels.float(), vector_format.bits)
-        self.levels = torch.nn.functional.pad(self._levels.float(), (0, 2**MAX_BITS - len(self._levels)))
+        self._words = _words(self._levels.float(), vector_format.bits)
+        padded = torch.nn.functional.pad(self._levels.float(), (0, 2**MAX_BITS - len(self._levels)))
+        self.table = LevelTable(padded, self._thresholds, self._turn.T.contiguous())
         self._codes_in_word = _word_bits(vector_format.bits) // vector_format.bits
 
     @override
@@ -200,7 +217,7 @@ class _LloydMax(VectorCodec):
     @override
     def _elements(self, packed: Tensor) -> Tensor:
         words = _words_of_12(packed) if self.format.bits == 3 else packed.int()
-        found = self._table.index_select(0, words.flatten()).view(torch.float32)
+        found = self._words.index_select(0, words.flatten()).view(torch.float32)
         # The last word may have room for more codes than there are.
         return found.view(*words.shape[:-1], words.shape[-1] * self._codes_in_word)[..., : self.size]
 
@@ -261,7 +278,7 @@ def _word_bits(bits: int) -> int:
     return 12 if bits == 3 else 8
 
 
-def _table(levels: Tensor, bits: int) -> Tensor:
+def _words(levels: Tensor, bits: int) -> Tensor:
     """``[2 ** width]``: the levels of all codes in a word of 8 bits, or 12 for codes of 3 bits, as one element.
 
     Copying an element of 8 or 16 bytes is far faster than copying as many floats.

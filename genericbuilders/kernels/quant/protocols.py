@@ -1,4 +1,4 @@
-"""The shape of attention over a quantised cache: every implementation is called in the same way."""
+"""The shapes of the kernels of quantised caches: every implementation is called in the same way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from genericbuilders.kernels.quant.slots import SlotCodec
 
-__all__ = ["QuantisedAttention"]
+__all__ = ["QuantisedAttention", "WriteSlots"]
 
 
 class QuantisedAttention(Protocol):
@@ -49,5 +49,24 @@ class QuantisedAttention(Protocol):
             ValueError: shapes that do not fit each other, a block table too narrow for a sequence, or, under
                 ``causal``, more new tokens than the sequence has.
             TypeError: dtypes that are not served.
+        """
+        ...
+
+
+class WriteSlots(Protocol):
+    """Quantise new keys and values, and store them into their slots of a paged cache."""
+
+    def __call__(self, key: Tensor, value: Tensor, cache: Tensor, slot_mapping: Tensor, codec: SlotCodec) -> None:
+        """Write token ``i`` to slot ``slot_mapping[i]``; slot -1 writes nothing.
+
+        Args:
+            key: ``[num_tokens, num_kv_heads, head_size]``.
+            value: ``[num_tokens, num_kv_heads, head_size]``.
+            cache: ``[num_blocks, num_kv_heads, block_size, slot_bytes]`` uint8, changed in place.
+            slot_mapping: ``[num_tokens]`` int64, or longer (a padded buffer).
+            codec: of the cache.
+
+        Raises:
+            ValueError: ``slot_mapping`` is shorter than the keys, or, on a CPU, names a slot that there is not.
         """
         ...

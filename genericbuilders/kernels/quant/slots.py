@@ -65,18 +65,7 @@ class SlotCodec:
 
 
 def write_slots(key: Tensor, value: Tensor, cache: Tensor, slot_mapping: Tensor, codec: SlotCodec) -> None:
-    """Write token ``i`` to slot ``slot_mapping[i]``; slot -1 writes nothing.
-
-    Args:
-        key: ``[num_tokens, num_kv_heads, head_size]``.
-        value: ``[num_tokens, num_kv_heads, head_size]``.
-        cache: ``[num_blocks, num_kv_heads, block_size, slot_bytes]`` uint8, changed in place.
-        slot_mapping: ``[num_tokens]`` int64, or longer (a padded buffer).
-        codec: of the cache.
-
-    Raises:
-        ValueError: ``slot_mapping`` is shorter than the keys.
-    """
+    """Quantise and store; see `genericbuilders.kernels.quant.protocols.WriteSlots`."""
     num_tokens, block_size = key.shape[0], cache.shape[2]
     if slot_mapping.shape[0] < num_tokens:
         raise ValueError(f"slot_mapping has {slot_mapping.shape[0]} entries for {num_tokens} tokens")
@@ -88,6 +77,9 @@ def write_slots(key: Tensor, value: Tensor, cache: Tensor, slot_mapping: Tensor,
     else:
         written = slots >= 0
         key, value, slots = key[written], value[written], slots[written]
+        num_slots = cache.shape[0] * block_size
+        if len(slots) and int(slots.max()) >= num_slots:
+            raise ValueError(f"slot_mapping names slot {int(slots.max())}; the cache has slots 0 to {num_slots - 1}")
     block, offset = torch.div(slots, block_size, rounding_mode="floor"), slots % block_size
     cache[block, :, offset] = codec.encode(key, value)
 

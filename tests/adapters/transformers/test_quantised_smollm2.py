@@ -105,7 +105,7 @@ class RealModel:
 
     @torch.inference_mode()
     def logits_with(
-        self, change: Callable[[TransformersModel], None], token_ids: Sequence[int] | None = None
+        self, change: Callable[[TransformersModel], object], token_ids: Sequence[int] | None = None
     ) -> Tensor:
         """The logits of every token, by default of the text's, in float64, from one pass over caches that ``change`` sets."""
         token_ids = self.token_ids if token_ids is None else token_ids

@@ -100,12 +100,13 @@ def test_a_mode_of_this_librarys_own_is_refused_by_name_even_if_vllm_gets_one_of
     with pytest.raises(SpecConversionError, match="kv_quant_mode is TURBOQUANT_2BIT_NC, a mode of this library's own"):
         to_vllm_spec(spec)
     interface: Any = sys.modules["vllm.v1.kv_cache_interface"]
-    theirs = IntEnum("KVQuantMode", {"NONE": 0, "FP8_PER_TENSOR": 1, "TURBOQUANT_2BIT_NC": 12})
+    later = IntEnum("later", {"NONE": 0, "FP8_PER_TENSOR": 1, "TURBOQUANT_2BIT_NC": 12})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interface, "KVQuantMode", theirs)
+        patch.setattr(interface, "KVQuantMode", later)
         with pytest.raises(SpecConversionError, match="a mode of this library's own"):
             to_vllm_spec(spec)
-        foreign = replace(to_vllm_spec(FullAttentionSpec(**KV)), kv_quant_mode=theirs["TURBOQUANT_2BIT_NC"])
+        foreign: Any = to_vllm_spec(FullAttentionSpec(**KV))
+        foreign = replace(foreign, kv_quant_mode=later["TURBOQUANT_2BIT_NC"])
         with pytest.raises(SpecConversionError, match=r"TURBOQUANT_2BIT_NC; the other side knows NONE, FP8_PER_TENSOR"):
             from_vllm_spec(foreign)
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 from genericbuilders.kernels import reference as plain
 from genericbuilders.kernels.quant import portable, reference
 from genericbuilders.kernels.quant.formats import slot_format
-from genericbuilders.kernels.quant.select import select_quantised_attention
+from genericbuilders.kernels.quant.select import select_quantised_kernels
 from genericbuilders.kernels.quant.slots import SlotCodec, read_pages, write_slots
 from genericbuilders.kernels.tolerance import compare
 from genericbuilders.metadata import CommonAttentionMetadata
@@ -45,7 +45,7 @@ def fill(common: CommonAttentionMetadata, codec: SlotCodec, block_size: int, see
 
 
 def attend(query: Tensor, cache: Tensor, codec: SlotCodec, common: CommonAttentionMetadata, kernel: str) -> Tensor:
-    return select_quantised_attention(CPU, query.dtype, kernel)(
+    return select_quantised_kernels(CPU, query.dtype, kernel).paged_attention(
         query,
         cache,
         codec,
@@ -114,7 +114,7 @@ def test_float64_queries_are_attended_for_in_float64(mode: KVQuantMode) -> None:
     common = make_batch([3, 1, 6], [10, 25, 0], 4)
     cache = fill(common, codec, 4, 5)
     query = draw_query(common.num_actual_tokens, 5).double()
-    got = select_quantised_attention(CPU, torch.float64)(
+    got = select_quantised_kernels(CPU, torch.float64).paged_attention(
         query,
         cache,
         codec,
@@ -351,10 +351,10 @@ def test_what_the_compiled_kernel_refuses() -> None:
 
 
 def test_without_a_compiler_the_portable_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert select_quantised_attention(CPU, torch.bfloat16) is not portable.paged_attention
-    assert select_quantised_attention(CPU, torch.float64) is portable.paged_attention
+    assert select_quantised_kernels(CPU, torch.bfloat16).name == "native"
+    assert select_quantised_kernels(CPU, torch.float64).name == "portable"
     monkeypatch.setenv("GENERICBUILDERS_NATIVE", "0")
-    assert select_quantised_attention(CPU, torch.float32) is portable.paged_attention
+    assert select_quantised_kernels(CPU, torch.float32).name == "portable"
 
 
 @by_mode

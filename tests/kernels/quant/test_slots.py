@@ -11,10 +11,13 @@ from torch import Tensor
 
 from genericbuilders.kernels.quant.codecs import make_codec as make_vector_codec
 from genericbuilders.kernels.quant.formats import Coding, VectorFormat, slot_format
+from genericbuilders.kernels.quant.select import select_quantised_kernels
 from genericbuilders.kernels.quant.slots import SlotCodec, read_pages, write_slots
 from genericbuilders.specs import KVQuantMode
 
 by_mode = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+by_kernel = pytest.mark.parametrize("kernel", ["native", "portable"])
+CPU = torch.device("cpu")
 
 
 def draw(seed: int, *shape: int) -> Tensor:
@@ -160,6 +163,7 @@ def test_one_factor_for_the_whole_tensor_moves_its_range() -> None:
         SlotCodec(slot, vectors.device, key_factor=0.0)
 
 
+@by_kernel
 @by_mode
 @settings(max_examples=15, deadline=None)
 @given(
@@ -167,7 +171,9 @@ def test_one_factor_for_the_whole_tensor_moves_its_range() -> None:
     spare=st.integers(0, 3),
     block_size=st.sampled_from([1, 4, 5]),
 )
-def test_slots_are_written_and_nothing_else(mode: KVQuantMode, slots: list[int], spare: int, block_size: int) -> None:
+def test_slots_are_written_and_nothing_else(
+    mode: KVQuantMode, kernel: str, slots: list[int], spare: int, block_size: int
+) -> None:
     # Two tokens of one batch never share a slot.
     slots = [slot if slot < 0 or slot not in slots[:place] else -1 for place, slot in enumerate(slots)]
     codec = make_codec(mode, 16)
@@ -177,7 +183,7 @@ def test_slots_are_written_and_nothing_else(mode: KVQuantMode, slots: list[int],
     before = cache.clone()
     key, value = draw(8, len(slots), 2, 16), draw(9, len(slots), 2, 16)
     mapping = torch.tensor(slots + [3] * spare, dtype=torch.int64)
-    write_slots(key, value, cache, mapping, codec)
+    select_quantised_kernels(CPU, key.dtype, kernel).write_slots(key, value, cache, mapping, codec)
     packed = codec.encode(key, value)
     for slot in range(shape[0] * block_size):
         block, offset = divmod(slot, block_size)
@@ -185,11 +191,73 @@ def test_slots_are_written_and_nothing_else(mode: KVQuantMode, slots: list[int],
         assert torch.equal(cache[block, :, offset], expected)
 
 
-def test_a_slot_mapping_that_is_too_short_is_refused() -> None:
+@by_mode
+@settings(max_examples=15, deadline=None)
+@given(
+    tokens=st.integers(0, 60),
+    head_size=st.sampled_from([16, 17, 31, 63, 64, 80, 128]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    spread=st.sampled_from([1e-6, 1e-2, 1.0, 30.0, 3e4]),
+    seed=st.integers(0, 999),
+)
+def test_the_compiled_kernel_writes_the_same_bytes(
+    mode: KVQuantMode, tokens: int, head_size: int, dtype: torch.dtype, spread: float, seed: int
+) -> None:
+    codec = make_codec(mode, head_size)
+    # Slices of wider tensors, with a vector of zeros. Vectors such as (1, 1, ...) are left out: the rotation makes some
+    # coordinates 0 of them but for a rounding, and 0 is halfway between two levels.
+    fused = (draw(seed, tokens, 5, head_size + 3) * spread).to(dtype)
+    key, value = fused[:, :2, :head_size], fused[:, 2:4, 1 : head_size + 1]
+    if tokens > 2:
+        key[0] = value[2, 0] = 0
+    caches: list[Tensor] = []
+    for kernel in ("native", "portable"):
+        cache = torch.full((-(-tokens // 4) + 1, 2, 4, codec.slot.slot_bytes), 99, dtype=torch.uint8)
+        select_quantised_kernels(CPU, dtype, kernel).write_slots(key, value, cache, torch.arange(tokens), codec)
+        caches.append(cache)
+    assert torch.equal(caches[0], caches[1])
+
+
+def test_the_compiled_kernel_rounds_every_float16_as_torch_does() -> None:
+    """To float8 by a factor of 1, and, a vector for each number, to int8."""
+    every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    every = every[every.isfinite()]
+    padded = torch.nn.functional.pad(every, (0, -len(every) % 64)).view(-1, 1, 64)
+    for mode in (KVQuantMode.FP8_PER_TENSOR, KVQuantMode.FP8_PER_TOKEN_HEAD, KVQuantMode.INT8_PER_TOKEN_HEAD):
+        codec = make_codec(mode, 64)
+        cache = torch.zeros(len(padded), 1, 1, codec.slot.slot_bytes, dtype=torch.uint8)
+        slots = torch.arange(len(padded))
+        select_quantised_kernels(CPU, torch.float16, "native").write_slots(padded, -padded, cache, slots, codec)
+        assert torch.equal(cache[:, :, 0], codec.encode(padded, -padded))
+
+
+@by_kernel
+def test_bad_slots_are_refused(kernel: str) -> None:
     codec = make_codec(KVQuantMode.INT8_PER_TOKEN_HEAD, 8)
+    write = select_quantised_kernels(CPU, torch.float32, kernel).write_slots
     cache = torch.zeros(2, 1, 4, codec.slot.slot_bytes, dtype=torch.uint8)
     with pytest.raises(ValueError, match="slot_mapping has 2 entries for 3 tokens"):
-        write_slots(torch.zeros(3, 1, 8), torch.zeros(3, 1, 8), cache, torch.tensor([1, 2]), codec)
+        write(torch.zeros(3, 1, 8), torch.zeros(3, 1, 8), cache, torch.tensor([1, 2]), codec)
+    with pytest.raises(ValueError, match=r"slot_mapping.* 8; the cache has slots 0 to 7"):
+        write(torch.ones(2, 1, 8), torch.ones(2, 1, 8), cache, torch.tensor([1, 8]), codec)
+    assert not cache.any()
+
+
+def test_what_the_compiled_kernel_refuses_to_write() -> None:
+    codec = make_codec(KVQuantMode.INT8_PER_TOKEN_HEAD, 8)
+    write = select_quantised_kernels(CPU, torch.float32, "native").write_slots
+    cache = torch.zeros(2, 1, 4, codec.slot.slot_bytes, dtype=torch.uint8)
+    tokens, slots = torch.ones(2, 1, 8), torch.arange(2)
+    with pytest.raises(TypeError, match=r"key is torch\.float64 and value torch\.float64; the compiled kernels take"):
+        write(tokens.double(), tokens.double(), cache, slots, codec)
+    with pytest.raises(TypeError, match=r"key is torch\.float32 and value torch\.bfloat16"):
+        write(tokens, tokens.bfloat16(), cache, slots, codec)
+    with pytest.raises(TypeError, match=r"slot_mapping is torch\.int32; it must be torch\.int64"):
+        write(tokens, tokens, cache, slots.int(), codec)
+    with pytest.raises(ValueError, match=r"key \(2, 1, 8\) and value \(1, 1, 8\) must have"):
+        write(tokens, tokens[:1], cache, slots, codec)
+    with pytest.raises(ValueError, match="head_size 4 and the cache slots of 24 bytes"):
+        write(tokens[..., :4], tokens[..., :4], cache, slots, codec)
 
 
 @by_mode

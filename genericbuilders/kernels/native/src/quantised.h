@@ -1,28 +1,13 @@
-// Quantised caches: a slot is one token's key and value in one head, as bytes (genericbuilders/kernels/quant/formats.py).
-// What a piece of work reads is unpacked to floats first, into memory of its thread that stays in the second cache, and
-// then attended over like a float cache.
+// Reading quantised caches: what a piece of work needs is unpacked to floats first, into memory of its thread that stays
+// in the second cache, and then attended over like a float cache.
 #pragma once
 
 #include <memory>
 
-#include "args.h"
 #include "decode.h"
+#include "quantised_args.h"
 
 namespace gb {
-
-enum Coding : int64_t { kFloat8 = 0, kInt8 = 1, kLevels = 2 };
-
-// Where a slot has a vector, and how to read it. Offsets are in bytes from the slot's start.
-struct VectorCode {
-  int64_t coding, bits, elements, factor, factor_bytes;  // factor_bytes: 4 float32, 2 float16, 0 for none
-  double factor_of_all;                                  // where vectors have none of their own
-  const float* levels;                                   // [16], those that there are not are zeros; kLevels alone
-};
-
-struct QuantisedArgs {
-  AttentionArgs attention;  // key and value both point at the slots, and strides are in bytes
-  VectorCode key, value;
-};
 
 // Eight float8 e4m3 numbers. A float16 has room for their parts, and its exponents start 8 lower.
 GB_INLINE vf float8_lanes(const uint8_t* p) {
