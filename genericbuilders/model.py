@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from genericbuilders.adapter import Layer, Step
-from genericbuilders.specs import KVCacheSpec, MambaCacheMode
+from genericbuilders.specs import KVCacheSpec, KVQuantMode, MambaCacheMode
 
 __all__ = [
     "EncoderModel",
@@ -135,6 +135,7 @@ class LoadOptions:
         mamba_cache_mode: which states of a request are kept, for models with state-space layers; see `MambaSpec`. Only
             where states at block ends are kept, requests with the same beginning share them.
         mamba_block_size: tokens between two such states; ``None`` takes ``block_size``.
+        kv_cache_dtype: how the caches of attention layers are quantised; ``NONE`` keeps them in ``dtype``.
     """
 
     device: torch.device
@@ -142,6 +143,7 @@ class LoadOptions:
     block_size: int = 16
     mamba_cache_mode: MambaCacheMode = "none"
     mamba_block_size: int | None = None
+    kv_cache_dtype: KVQuantMode = KVQuantMode.NONE
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ from typing_extensions import override
 from genericbuilders.adapter import AttentionLayer
 from genericbuilders.backends.flash_attn import FlashAttentionMetadata
 from genericbuilders.model import ForwardContext, LoadedModel, LoadError, LoadOptions, Model
-from genericbuilders.specs import MambaCacheMode
+from genericbuilders.specs import KVQuantMode, MambaCacheMode
 from genericbuilders_transformers.attention import ATTENTION_NAME, LayerCalls, register_attention
 from genericbuilders_transformers.families import attention_indices, family_of, place_mixers
 from genericbuilders_transformers.fuse import fuse_layers
 from genericbuilders_transformers.layers import attention_heads, attention_layers, layer_reach
 from genericbuilders_transformers.mixers.base import RunningStep
+from genericbuilders_transformers.quantised import quantised_layers
 from genericbuilders_transformers.tokenizer import HFTokenizer
 
 __all__ = ["TransformersModel", "load_transformers_model"]
@@ -42,6 +43,7 @@ class TransformersModel(Model):
         fuse: replace the layers that are known by faster ones on the same weights.
         mamba_cache_mode: which states of a request state-space layers keep.
         mamba_block_size: tokens between two of them; ``None`` takes ``block_size``.
+        kv_cache_dtype: how the caches of attention layers are quantised, which then run on another back end.
 
     Attributes:
         attention_layers: the layers that attend, by their place in the model.
@@ -60,6 +62,7 @@ class TransformersModel(Model):
         fuse: bool = True,
         mamba_cache_mode: MambaCacheMode = "none",
         mamba_block_size: int | None = None,
+        kv_cache_dtype: KVQuantMode = KVQuantMode.NONE,
     ) -> None:
         config = hf.config
         check_supported(config)
@@ -77,9 +80,15 @@ class TransformersModel(Model):
         placed = {index: mixer.placed for index, mixer in mixers.items()}
         self.attention_layers: Mapping[int, AttentionLayer[FlashAttentionMetadata]] = {}
         self.num_fused_layers = 0
-        if indices := attention_indices(config):
+        indices = attention_indices(config)
+        if not indices and kv_cache_dtype is not KVQuantMode.NONE:
+            raise LoadError(
+                "no layer of it caches plain keys and values, so that there is nothing to quantise to "
+                f"{kv_cache_dtype.name}"
+            )
+        if indices:
             heads = attention_heads(config)
-            made = attention_layers(hf, indices, heads, block_size)
+            made = quantised_layers(attention_layers(hf, indices, heads, block_size), kv_cache_dtype)
             self.attention_layers = {index: layer for index, (layer, _) in made.items()}
             placed |= {index: each for index, (_, each) in made.items()}
             register_attention()
@@ -129,6 +138,7 @@ def load_transformers_model(path: Path, options: LoadOptions) -> LoadedModel:
             eos_token_ids=eos,
             mamba_cache_mode=options.mamba_cache_mode,
             mamba_block_size=options.mamba_block_size,
+            kv_cache_dtype=options.kv_cache_dtype,
         )
     except LoadError as error:
         raise LoadError(f"{path}: {error}") from None

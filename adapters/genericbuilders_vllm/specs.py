@@ -175,6 +175,11 @@ def _to_value(spec: KVCacheSpec, name: str, value: object) -> object:
     from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 
     if isinstance(value, KVQuantMode):
+        if value.is_own:
+            raise SpecConversionError(
+                f"{type(spec).__name__}: {name} is {value.name}, a mode of this library's own that vLLM does not have; "
+                "take another mode for caches that vLLM is to read"
+            )
         modes = kv_cache_interface.KVQuantMode.__members__
         return _member(spec, name, value.name, modes)
     if isinstance(spec, MambaSpec) and name == "mamba_type":
@@ -191,7 +196,9 @@ def _from_value(spec: TheirKVCacheSpec, name: str, value: object, ignore: Collec
     from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 
     if isinstance(value, theirs.KVQuantMode):
-        return _member(spec, name, value.name, KVQuantMode.__members__)
+        # A mode of theirs is none of this library's own, even if it should get the name of one.
+        shared = {member.name: member for member in KVQuantMode if not member.is_own}
+        return _member(spec, name, value.name, shared)
     if isinstance(value, MambaAttentionBackendEnum):
         return value.name.removesuffix(_SUFFIX).lower()
     if isinstance(spec, theirs.UniformTypeKVCacheSpecs) and name == "kv_cache_specs":

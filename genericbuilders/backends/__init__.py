@@ -7,12 +7,15 @@ from genericbuilders.backends.bailing_linear import BAILING_LINEAR
 from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
 from genericbuilders.backends.encoder_only import ENCODER_ONLY
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.fp8_kv import FP8_KV
 from genericbuilders.backends.gdn import GDN
+from genericbuilders.backends.int8_kv import INT8_KV
 from genericbuilders.backends.linear import LINEAR
 from genericbuilders.backends.mamba1 import MAMBA1
 from genericbuilders.backends.mamba2 import MAMBA2
 from genericbuilders.backends.mla import MLA
 from genericbuilders.backends.short_conv import SHORT_CONV
+from genericbuilders.backends.turboquant import TURBOQUANT
 
 __all__ = ["BUILT_IN"]
 
@@ -21,6 +24,9 @@ BUILT_IN: tuple[Adapter, ...] = (
     CHUNKED_LOCAL,
     ENCODER_ONLY,
     MLA,
+    FP8_KV,
+    INT8_KV,
+    TURBOQUANT,
     MAMBA1,
     MAMBA2,
     GDN,

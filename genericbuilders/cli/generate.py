@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from genericbuilders.engine.request import SamplingParams
     from genericbuilders.specs import MambaCacheMode
 
-__all__ = ["DType", "Device", "StatesKept", "generate"]
+__all__ = ["DType", "Device", "KVCacheDType", "StatesKept", "generate"]
 
 
 class Device(StrEnum):
@@ -44,6 +44,20 @@ class DType(StrEnum):
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
     FLOAT16 = "float16"
+
+
+class KVCacheDType(StrEnum):
+    """Of the caches of attention layers; a name says how key and value are quantised."""
+
+    AUTO = "auto"
+    FP8 = "fp8"
+    FP8_PER_TOKEN_HEAD = "fp8_per_token_head"
+    INT8_PER_TOKEN_HEAD = "int8_per_token_head"
+    TURBOQUANT_K8V4 = "turboquant_k8v4"
+    TURBOQUANT_4BIT_NC = "turboquant_4bit_nc"
+    TURBOQUANT_K3V4_NC = "turboquant_k3v4_nc"
+    TURBOQUANT_3BIT_NC = "turboquant_3bit_nc"
+    TURBOQUANT_2BIT_NC = "turboquant_2bit_nc"
 
 
 class StatesKept(StrEnum):
@@ -71,6 +85,9 @@ def generate(
     dtype: Annotated[
         DType, typer.Option(help="Of weights and caches; auto: float32 on CPU, bfloat16 on CUDA.")
     ] = DType.AUTO,
+    kv_cache_dtype: Annotated[
+        KVCacheDType, typer.Option(help="How attention layers' caches are quantised; auto: not at all.")
+    ] = KVCacheDType.AUTO,
     block_size: Annotated[int, typer.Option(help="Tokens in one cache block.")] = 16,
     num_blocks: Annotated[
         int | None, typer.Option(help="Cache blocks of each group of attention layers. Default: as memory allows.")
@@ -135,7 +152,14 @@ def generate(
                         hybrid_kv_cache=not no_hybrid_kv_cache,
                     )
                     plan: Plan = make_plan(
-                        model, device.value, dtype.value, options, backend, mamba_cache_mode.mode, mamba_block_size
+                        model,
+                        device.value,
+                        dtype.value,
+                        options,
+                        backend,
+                        mamba_cache_mode.mode,
+                        mamba_block_size,
+                        kv_cache_dtype.value,
                     )
                     engine = start(plan, progress, lambda cache_plan: _show_plan(cache_plan, show_cache_plan))
                     for each in collected:

@@ -18,7 +18,7 @@ from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.setup import EngineOptions, load_model, plan_model, prepare
 from genericbuilders.model import LoadedModel, LoadError, LoadOptions, Model, ModelLoader
 from genericbuilders.plugins import Discovery, discover
-from genericbuilders.specs import KVCacheSpec, MambaCacheMode, MambaSpec, iter_layer_specs
+from genericbuilders.specs import KVCacheSpec, KVQuantMode, MambaCacheMode, MambaSpec, iter_layer_specs
 
 __all__ = ["Plan", "describe_caches", "make_engine", "make_plan", "start"]
 
@@ -45,6 +45,7 @@ def make_plan(
     backend: str | None,
     mamba_cache_mode: MambaCacheMode = "none",
     mamba_block_size: int | None = None,
+    kv_cache_dtype: str = "auto",
 ) -> Plan:
     """Check the options and look for adapters.
 
@@ -56,6 +57,7 @@ def make_plan(
         backend: the name of the back end that the model's layers must have; ``None`` takes any.
         mamba_cache_mode: which states of a request state-space layers keep.
         mamba_block_size: tokens between two of them; ``None`` takes the block size.
+        kv_cache_dtype: ``auto``, ``fp8``, or the name of a `KVQuantMode` in small letters.
 
     Raises:
         UserError: an option is out of its range, or there is no such device.
@@ -81,6 +83,7 @@ def make_plan(
         options.block_size,
         mamba_cache_mode,
         mamba_block_size,
+        _quant_mode(kv_cache_dtype),
     )
     found = discover(BUILT_IN)
     for failure in found.failures:
@@ -149,6 +152,11 @@ def _device(name: str) -> torch.device:
 
 def _dtype(name: str) -> torch.dtype:
     return {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}[name]
+
+
+def _quant_mode(name: str) -> KVQuantMode:
+    short = {"auto": KVQuantMode.NONE, "fp8": KVQuantMode.FP8_PER_TENSOR}
+    return short[name] if name in short else KVQuantMode[name.upper()]
 
 
 def _backend(name: str, found: Discovery) -> Adapter:

@@ -31,11 +31,14 @@ from genericbuilders.keys import Key
 from genericbuilders.metadata import IS_PREFILLING
 from genericbuilders.model import EncoderModel, LoadedModel, LoadError, LoadOptions, Model, ModelLoader, PlacedLayer
 from genericbuilders.specs import (
+    AttentionSpec,
     ChunkedLocalAttentionSpec,
     KVCacheGroupSpec,
     KVCacheSpec,
+    KVQuantMode,
     SlidingWindowSpec,
     UniformTypeKVCacheSpecs,
+    iter_layer_specs,
     promote_to_full,
 )
 
@@ -125,7 +128,8 @@ def load_model(path: Path, loaders: Sequence[ModelLoader], options: LoadOptions)
     """Load the model in folder ``path`` with the loader that serves its architecture.
 
     Raises:
-        LoadError: there is no such folder, it has no readable ``config.json``, or no loader serves the architecture.
+        LoadError: there is no such folder, it has no readable ``config.json``, no loader serves the architecture, or
+            the one that does ignores ``options.kv_cache_dtype``.
     """
     if not path.is_dir():
         raise LoadError(f"no model folder at {path}; give the folder that holds config.json and the weights")
@@ -138,12 +142,24 @@ def load_model(path: Path, loaders: Sequence[ModelLoader], options: LoadOptions)
     architectures = _architectures(config)
     for loader in loaders:
         if set(architectures) & set(loader.architectures()):
-            return loader.load(path, options)
+            return _quantised(loader.load(path, options), loader, options.kv_cache_dtype)
     served = sorted({name for loader in loaders for name in loader.architectures()})
     raise LoadError(
         f"{path} holds a model of architecture {', '.join(architectures) or '(config.json names none)'}, which no "
         f"adapter serves; served are: {', '.join(served) or 'none, since no model loader is installed'}"
     )
+
+
+def _quantised(loaded: LoadedModel, loader: ModelLoader, mode: KVQuantMode) -> LoadedModel:
+    """Refuse a model whose caches are not in the mode that was asked for."""
+    for placed in loaded.model.layers:
+        for spec in iter_layer_specs(placed.kv_cache_spec):
+            if isinstance(spec, AttentionSpec) and mode not in (KVQuantMode.NONE, spec.kv_quant_mode):
+                raise LoadError(
+                    f"the cache of layer {placed.layer.name!r} is in mode {spec.kv_quant_mode.name}, though "
+                    f"kv_cache_dtype is {mode.name}: the loader {loader.name!r} does not quantise it; leave it out"
+                )
+    return loaded
 
 
 def build_engine(loaded: LoadedModel, options: EngineOptions) -> Engine:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from genericbuilders.adapter import Group
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.quantised import QUANTISED
 from genericbuilders.metadata import CommonAttentionMetadata
+from genericbuilders.specs import AttentionSpec
 
 __all__ = ["EngineStats", "kv_bytes_read"]
 
@@ -38,7 +40,13 @@ def kv_bytes_read(group: Group, common: CommonAttentionMetadata) -> int:
     A runner's way to one back end's own: `owns` gives the group its types back, and with them its spec's fields.
     """
     if FLASH_ATTN.owns(group):
-        spec = group.spec
-        token_bytes = spec.num_kv_heads * (spec.head_size + spec.head_size_v) * spec.dtype.itemsize
-        return int(common.seq_lens_cpu.numpy().sum()) * token_bytes * len(group.layers)
+        return _whole_sequences(group.spec, common) * len(group.layers)
+    for adapter in QUANTISED:
+        if adapter.owns(group):
+            return _whole_sequences(group.spec, common) * len(group.layers)
     return 0
+
+
+def _whole_sequences(spec: AttentionSpec, common: CommonAttentionMetadata) -> int:
+    """The bytes of all sequences in one layer's cache, as the spec states them for a token."""
+    return int(common.seq_lens_cpu.numpy().sum()) * spec.num_kv_heads * spec.state_content_size_bytes

@@ -30,7 +30,11 @@ SAME_AS_KEY: Final = -1
 
 
 class KVQuantMode(IntEnum):
-    """How a cache is quantised, for kernels to choose by. The page size follows from the other fields."""
+    """How a cache is quantised, for kernels to choose by. The page size follows from the other fields.
+
+    Numbers from 0 on are vLLM's. Modes that are this library's own have numbers below 0, which vLLM, counting upwards,
+    never gives away.
+    """
 
     NONE = 0
     FP8_PER_TENSOR = 1
@@ -44,6 +48,12 @@ class KVQuantMode(IntEnum):
     TURBOQUANT_3BIT_NC = 9
     NVFP4_DS_MLA = 10
     ULTRAQUANT_4BIT = 11
+    TURBOQUANT_2BIT_NC = -1
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the mode is this library's own, so that vLLM has none like it, whatever it calls its modes."""
+        return self < 0
 
 
 @dataclass(frozen=True, kw_only=True)

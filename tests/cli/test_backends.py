@@ -65,6 +65,8 @@ def test_the_table(invoke: Invoke) -> None:
     rows = {line.split()[0]: line.split()[1:] for line in result.stdout.splitlines() if line}
     assert rows["flash_attn"][:4] == ["FullAttentionSpec", "or", "SlidingWindowSpec", "FlashAttentionMetadata"]
     assert rows["flash_attn"][-1] == "yes"
+    for name in ("fp8_kv", "int8_kv", "turboquant"):
+        assert rows[name] == ["FullAttentionSpec", "FlashAttentionMetadata", "UNIFORM_SINGLE_TOKEN_DECODE", "yes"]
     assert rows["tiny_dense"] == ["AttentionSpec", "DenseMetadata", "UNIFORM_BATCH", "to", "ALWAYS", "yes"]
     assert rows["state"] == ["MambaSpec", "StateMetadata", "NEVER", "yes"]
     assert rows["absent"] == [

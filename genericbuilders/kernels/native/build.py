@@ -15,7 +15,7 @@ import torch
 
 __all__ = ["BuildError", "build_library", "cache_folder"]
 
-SOURCES = ("attention.cpp", "elementwise.cpp", "state_conv.cpp", "state_scan.cpp")
+SOURCES = ("attention.cpp", "elementwise.cpp", "quantised_write.cpp", "state_conv.cpp", "state_scan.cpp")
 # No -ffast-math: minus infinity marks what is not seen, and sums keep their order.
 FLAGS = (
     "-O3",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
+from enum import IntEnum
 from fractions import Fraction
 from typing import Any
 
@@ -89,6 +91,24 @@ def test_a_value_without_counterpart_is_named() -> None:
         to_vllm_spec(replace(STATE_SPEC, mamba_type="other"))
     with pytest.raises(SpecConversionError, match="a page has 8192 bytes, in vLLM 4096"):
         to_vllm_spec(MLAAttentionSpec(**KV, alignment=4096, page_size_padded=4097))
+
+
+def test_a_mode_of_this_librarys_own_is_refused_by_name_even_if_vllm_gets_one_of_that_name() -> None:
+    own = [mode for mode in KVQuantMode if mode.is_own]
+    assert own == [KVQuantMode.TURBOQUANT_2BIT_NC]
+    spec = FullAttentionSpec(**KV, kv_quant_mode=KVQuantMode.TURBOQUANT_2BIT_NC, state_content_bytes=14)
+    with pytest.raises(SpecConversionError, match="kv_quant_mode is TURBOQUANT_2BIT_NC, a mode of this library's own"):
+        to_vllm_spec(spec)
+    interface: Any = sys.modules["vllm.v1.kv_cache_interface"]
+    later = IntEnum("later", {"NONE": 0, "FP8_PER_TENSOR": 1, "TURBOQUANT_2BIT_NC": 12})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interface, "KVQuantMode", later)
+        with pytest.raises(SpecConversionError, match="a mode of this library's own"):
+            to_vllm_spec(spec)
+        foreign: Any = to_vllm_spec(FullAttentionSpec(**KV))
+        foreign = replace(foreign, kv_quant_mode=later["TURBOQUANT_2BIT_NC"])
+        with pytest.raises(SpecConversionError, match=r"TURBOQUANT_2BIT_NC; the other side knows NONE, FP8_PER_TENSOR"):
+            from_vllm_spec(foreign)
 
 
 def test_a_class_without_counterpart_is_named() -> None:

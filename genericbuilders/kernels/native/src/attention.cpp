@@ -6,6 +6,7 @@
 #include "args.h"
 #include "decode.h"
 #include "prefill.h"
+#include "quantised.h"
 #include "vec.h"
 
 namespace gb {
@@ -145,7 +146,8 @@ struct Decoder {
     std::memset(sums, 0, group * width * sizeof(float));
   }
 
-  Fault run(const Piece& piece, float* scratch, SplitRows<T>& places) {
+  template <class Rows>
+  Fault run(const Piece& piece, float* scratch, Rows& places) {
     float* query = scratch;
     float* sums = query + group * depth;
     float* split_sums = sums + group * width;
@@ -191,8 +193,9 @@ struct Decoder {
   }
 };
 
-template <class T>
-int64_t attend(const AttentionArgs& a) {
+// `more` is what each thread's Rows are made of.
+template <class T, class Rows = SplitRows<T>, class... More>
+int64_t attend(const AttentionArgs& a, const More&... more) {
   const int threads = (int)a.threads;
   Plan plan = make_plan(a, threads);
   if (plan.fault) return plan.fault;
@@ -214,7 +217,7 @@ int64_t attend(const AttentionArgs& a) {
 #pragma omp parallel num_threads(threads) if (plan.work > kWorthThreads)
   {
     std::unique_ptr<float[]> scratch(new float[floats]);
-    SplitRows<T> places;
+    Rows places{more...};
 #pragma omp for schedule(dynamic, 1) nowait
     for (int64_t i = 0; i < num_tiles; ++i) {
       const Tile& t = plan.tiles[i];
@@ -244,4 +247,9 @@ extern "C" int64_t gb_paged_attention(const gb::AttentionArgs* args) {
     case gb::kBFloat16: return gb::attend<gb::BFloat16>(*args);
     default: return gb::attend<gb::Float16>(*args);
   }
+}
+
+// Queries and results are float32.
+extern "C" int64_t gb_quantised_attention(const gb::QuantisedArgs* args) {
+  return gb::attend<gb::Float32, gb::QuantisedRows>(args->attention, *args);
 }

@@ -153,9 +153,9 @@ GB_INLINE Span tile_span(const AttentionArgs& a, int64_t row, int64_t first, int
 }
 
 // Tokens [first, last) of request `row` for one key-value head.
-template <class T>
+template <class T, class Rows>
 Fault attend_tile(const AttentionArgs& a, int64_t row, int64_t head, int64_t first, int64_t last, TileScratch s,
-                  SplitRows<T>& places) {
+                  Rows& places) {
   typedef typename T::raw raw;
   const Cache& cache = a.cache;
   const int head_size = (int)cache.head_size, size = (int)cache.value_head_size;
