@@ -5,6 +5,7 @@ from __future__ import annotations
 from genericbuilders.adapter import Adapter
 from genericbuilders.backends.bailing_linear import BAILING_LINEAR
 from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
+from genericbuilders.backends.cross import CROSS
 from genericbuilders.backends.encoder_only import ENCODER_ONLY
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.gdn import GDN
@@ -20,6 +21,7 @@ BUILT_IN: tuple[Adapter, ...] = (
     FLASH_ATTN,
     CHUNKED_LOCAL,
     ENCODER_ONLY,
+    CROSS,
     MLA,
     MAMBA1,
     MAMBA2,
