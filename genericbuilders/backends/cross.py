@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -122,8 +123,10 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
         """
         common, rows = common_attn_metadata, common_attn_metadata.inputs[ENCODER_ROWS]
         num_reqs = common.num_reqs
-        lens = rows.lens_cpu.numpy()[:num_reqs]
-        new_tokens = common.query_start_loc_cpu.numpy()[1 : num_reqs + 1] - common.query_start_loc_cpu.numpy()[:num_reqs]
+        given = rows.lens_cpu.numpy()[:num_reqs]
+        new_tokens = np.diff(common.query_start_loc_cpu.numpy()[: num_reqs + 1])
+        # Rows without tokens are padding, whatever stands in the buffer there.
+        lens = np.where(new_tokens > 0, given, 0)
         bare = (lens < 1) & (new_tokens > 0)
         if bare.any():
             row = int(bare.argmax())
@@ -138,6 +141,9 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
                 f"row {int(lens.argmax())} has an encoder output of {longest} tokens, which takes {needed} blocks of "
                 f"{self.kv_cache_spec.block_size}; the block table has {columns} columns"
             )
+        encoder_lens = rows.lens[:num_reqs]
+        if (given != lens).any():
+            encoder_lens = encoder_lens.where(common.query_start_loc[: num_reqs + 1].diff() > 0, 0)
         stored = int(lens[rows.starts_cpu.numpy()[:num_reqs]].sum())
         if len(common.slot_mapping) != stored:
             raise ValueError(
@@ -149,7 +155,7 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
             common.max_query_len,
             common.query_start_loc,
             longest,
-            rows.lens[:num_reqs],
+            encoder_lens,
             common.block_table_tensor,
             common.slot_mapping,
         )
@@ -172,7 +178,9 @@ def _require_plain(spec: CrossAttentionSpec, layer_names: Sequence[str]) -> None
         if found
     ]
     if odd:
-        raise ValueError(f"layers {list(layer_names)} have {', '.join(odd)}: {spec!r}; cross serves plain keys and values")
+        raise ValueError(
+            f"layers {list(layer_names)} have {', '.join(odd)}: {spec!r}; cross serves plain keys and values"
+        )
 
 
 def _is_ordered(config: EngineConfig, name: str) -> bool:
@@ -238,6 +246,4 @@ class CrossAttentionImpl(AttentionImpl[CrossAttentionMetadata]):
         return self._cache[1:]
 
 
-CROSS = BackendAdapter(
-    "cross", CrossAttentionMetadataBuilder, CrossAttentionImpl, needs=(ENCODER_ROWS,)
-)
+CROSS = BackendAdapter("cross", CrossAttentionMetadataBuilder, CrossAttentionImpl, needs=(ENCODER_ROWS,))
