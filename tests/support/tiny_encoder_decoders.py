@@ -27,6 +27,7 @@ __all__ = [
     "EncoderDecoder",
     "cross_engine",
     "encoder_input",
+    "greedy_alone",
     "logits_alone",
     "tiny_bart",
     "tiny_encoder_decoder",
@@ -62,8 +63,8 @@ def tiny_bart(seed: int = 0) -> BartForConditionalGeneration:
         )
     )
     with torch.no_grad():
-        hf.final_logits_bias.normal_(0.0, 0.5)
-    _enlarge(hf)
+        hf.final_logits_bias.normal_(0.0, 0.02)
+    _enlarge(hf, 0.15)
     return hf.eval()
 
 
@@ -90,18 +91,23 @@ def tiny_whisper(seed: int = 0) -> WhisperForConditionalGeneration:
             begin_suppress_tokens=[],
         )
     )
-    _enlarge(hf)
+    _enlarge(hf, 0.3)
     return hf.eval()
 
 
-def _enlarge(model: nn.Module) -> None:
-    """Large weights keep the logits apart, so that no token is decided by rounding, and let the encoder be heard."""
+def _enlarge(model: nn.Module, attention: float) -> None:
+    """Weights that keep the logits apart, so that no token is decided by rounding, and outputs from repeating one."""
+    scales = {"shared": 0.2, "embed_tokens": 0.2, "embed_positions": 1.5, "decoder.layers": attention}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0.0, 0.5 if "encoder_attn" in name else 0.25)
+            scale = next((scales[part] for part in scales if part in name), 0.5)
+            if name.endswith("norm.weight"):
+                # Tied embeddings would otherwise answer each token with itself.
+                parameter.mul_(torch.randn(parameter.shape).sign())
+            elif parameter.dim() > 1:
+                parameter.normal_(0.0, 0.8 if ".fc" in name and "decoder" in name else scale)
             else:
-                parameter.add_(torch.randn(parameter.shape) * 0.2)
+                parameter.normal_(0.0, 0.1)
 
 
 def tiny_encoder_decoder(family: str, seed: int = 0) -> EncoderDecoder:
