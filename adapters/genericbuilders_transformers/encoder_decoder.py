@@ -63,7 +63,7 @@ class EncoderDecoderModel(Model):
         self.dtype = hf.dtype
         self.device = hf.device
         self._running = RunningStep()
-        self.layers: list[PlacedLayer] = []
+        placed: list[PlacedLayer] = []
         for index in range(config.decoder_layers):
             place, other = (
                 MixerPlace(f"{DECODER}.layers.{index}.{name}", block_size, block_size, "none", hf.dtype, self._running)
@@ -73,7 +73,8 @@ class EncoderDecoderModel(Model):
             cross = cross_attention(hf.get_submodule(other.name), other, max_encoder_len)
             hf.set_submodule(place.name, own)
             hf.set_submodule(other.name, cross)
-            self.layers += [own.placed, cross.placed]
+            placed += [own.placed, cross.placed]
+        self.layers = placed
 
     @override
     def forward(self, input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor) -> Tensor:

@@ -129,14 +129,15 @@ class Scheduler:
                 index += 1
         while self.waiting and budget > 0 and not preempted and len(self.running) < self.config.max_num_seqs:
             request = self.waiting[0]
-            if encoded and encoded + request.num_encoder_tokens > self.config.max_num_batched_tokens:
+            reads = request.num_encoder_tokens
+            if reads and encoded and encoded + reads > self.config.max_num_batched_tokens:
                 break
             hit = self._start(request, budget)
             if hit is None:
                 break
             count = self.coordinator.max_piece(hit, min(len(request.token_ids) - hit, budget))
             request.num_computed_tokens = hit
-            encoded += request.num_encoder_tokens
+            encoded += reads
             admitted.append(request)
             self.running.append(self.waiting.popleft())
             rows[request.request_id] = _row(request, count)

@@ -66,9 +66,7 @@ class MeanEncoder(RequestEncoder):
 class MeanModel(Model):
     """The next token is the mean of the encoder's tokens, plus that of the request's own, rounded down."""
 
-    encoder: MeanEncoder
-
-    def __init__(self, block_size: int, *, encodes: bool = True) -> None:
+    def __init__(self, block_size: int, encoder: MeanEncoder | None) -> None:
         self.vocab_size = VOCAB_SIZE
         self.max_model_len = 40
         self.eos_token_ids = frozenset[int]()
@@ -81,24 +79,20 @@ class MeanModel(Model):
             block_size=block_size, num_kv_heads=1, head_size=8, dtype=torch.float32, max_encoder_len=MAX_ENCODER_LEN
         )
         self.layers = [PlacedLayer(self.own, full), PlacedLayer(self.cross, cross)]
-        if encodes:
-            self.encoder = MeanEncoder()
+        self.encoder = encoder
 
     @override
     def forward(self, input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor) -> Tensor:
         assert context.encoder_states is not None
         states = context.encoder_states[:, None]
         values = input_ids.float()[:, None, None].repeat(1, 1, 8)
-        query = torch.zeros(len(input_ids), 1, 8)
-        found = torch.zeros(len(input_ids), 1, 8)
-        for layer, stored in ((self.own, values), (self.cross, states)):
-            found += layer.impl.forward(
-                query,
-                torch.zeros_like(stored),
-                stored,
-                kv_cache=context.kv_caches[layer],
-                attn_metadata=context.step[layer],
-            )
+        query, step, caches = torch.zeros(len(input_ids), 1, 8), context.step, context.kv_caches
+        found = self.own.impl.forward(
+            query, torch.zeros_like(values), values, kv_cache=caches[self.own], attn_metadata=step[self.own]
+        )
+        found = found + self.cross.impl.forward(
+            query, torch.zeros_like(states), states, kv_cache=caches[self.cross], attn_metadata=step[self.cross]
+        )
         tokens = (found[logits_indices, 0, 0] + 1e-3).long() % VOCAB_SIZE
         return torch.nn.functional.one_hot(tokens, VOCAB_SIZE).float()
 
@@ -112,8 +106,8 @@ def expected(prompt: Sequence[int], encoded: Sequence[int], count: int = 4) -> l
 
 def mean_engine(options: EngineOptions | None = None) -> tuple[Engine, MeanEncoder]:
     options = options or EngineOptions(block_size=4)
-    model = MeanModel(options.block_size)
-    return build_engine(LoadedModel(model, IdTokenizer()), options), model.encoder
+    encoder = MeanEncoder()
+    return build_engine(LoadedModel(MeanModel(options.block_size, encoder), IdTokenizer()), options), encoder
 
 
 @settings(max_examples=40, deadline=None)
@@ -205,7 +199,7 @@ def test_an_input_without_an_encoder_and_an_encoder_without_an_input_are_refused
 
 
 def test_a_cross_layer_of_a_model_without_an_encoder_is_refused_when_it_is_bound() -> None:
-    loaded = LoadedModel(MeanModel(4, encodes=False), IdTokenizer())
+    loaded = LoadedModel(MeanModel(4, None), IdTokenizer())
     with pytest.raises(BindError, match=r"'cross' needs \['encoder_rows'\]"):
         build_engine(loaded, EngineOptions(block_size=4))
 

@@ -309,7 +309,7 @@ def save(hf: EncoderDecoder, folder: Path) -> Path:
     hf.save_pretrained(folder)
     words = {f"t{token}": token for token in range(VOCAB_SIZE)}
     tokenizer = Tokenizer(WordLevel(words, unk_token="t0"))
-    tokenizer.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment] - the package declares no setter
+    tokenizer.pre_tokenizer = WhitespaceSplit()
     TokenizersBackend(tokenizer_object=tokenizer).save_pretrained(folder)
     return folder
 
