@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from genericbuilders.adapter import Layer, Step
+from genericbuilders.request_encoder import RequestEncoder
 from genericbuilders.specs import KVCacheSpec, KVQuantMode, MambaCacheMode
 
 __all__ = [
@@ -41,10 +42,18 @@ class PlacedLayer:
 
 @dataclass(frozen=True)
 class ForwardContext:
-    """What a model's layers need beside activations: this batch's metadata, and each layer's cache."""
+    """What a model's layers need beside activations.
+
+    Attributes:
+        step: this batch's metadata.
+        kv_caches: each layer's cache.
+        encoder_states: ``[num_encoder_tokens, width]``: what the encoder gave for the rows that start with this batch,
+            one behind the other; ``None`` for a model without one.
+    """
 
     step: Step
     kv_caches: Mapping[Layer, Tensor]
+    encoder_states: Tensor | None = None
 
 
 class Model(ABC):
@@ -57,6 +66,7 @@ class Model(ABC):
         eos_token_ids: tokens that end a text.
         dtype: of weights and activations.
         device: where it runs.
+        encoder: what reads a request's whole input once, before the decoder's first step; ``None`` if it has none.
     """
 
     layers: Sequence[PlacedLayer]
@@ -65,6 +75,7 @@ class Model(ABC):
     eos_token_ids: frozenset[int]
     dtype: torch.dtype
     device: torch.device
+    encoder: RequestEncoder | None = None
 
     @abstractmethod
     def forward(self, input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from genericbuilders.kernels.select import AttentionKernels, select_kernels
 from genericbuilders.rotary import Rotary
 from genericbuilders_transformers.attention import LayerCalls
 
-__all__ = ["fuse_layers"]
+__all__ = ["fuse_layers", "pack"]
 
 DecoderLayer = LlamaDecoderLayer | MistralDecoderLayer | Qwen2DecoderLayer | Qwen3DecoderLayer
 RMSNorm = LlamaRMSNorm | MistralRMSNorm | Qwen2RMSNorm | Qwen3RMSNorm
@@ -62,10 +62,10 @@ class _FusedDecoderLayer(nn.Module):
         self.index = index
         self.heads = heads
         self.kernels = kernels
-        self.qkv_proj = _pack(attention.q_proj, attention.k_proj, attention.v_proj)
-        self.o_proj = _pack(attention.o_proj)
-        self.gate_up_proj = _pack(mlp.gate_proj, mlp.up_proj)
-        self.down_proj = _pack(mlp.down_proj)
+        self.qkv_proj = pack(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.o_proj = pack(attention.o_proj)
+        self.gate_up_proj = pack(mlp.gate_proj, mlp.up_proj)
+        self.down_proj = pack(mlp.down_proj)
         self.input_norm = layer.input_layernorm
         self.post_attention_norm = layer.post_attention_layernorm
         self.query_norm: RMSNorm | None = getattr(attention, "q_norm", None)
@@ -124,13 +124,13 @@ class _FusedNorm(nn.Module):
 class _FusedLinear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        self.packed = _pack(linear)
+        self.packed = pack(linear)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return self.packed(hidden_states)
 
 
-def _pack(*projections: nn.Linear) -> PackedLinear:
+def pack(*projections: nn.Linear) -> PackedLinear:
     """One linear layer that computes all ``projections`` of one input, their outputs side by side."""
     weights = [projection.weight for projection in projections]
     return PackedLinear(torch.cat(weights) if len(weights) > 1 else weights[0], _biases(projections))

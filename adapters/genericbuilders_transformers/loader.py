@@ -1,8 +1,9 @@
-"""Loads the causal language models that the adapter serves."""
+"""Loads the language models that the adapter serves, with an encoder or without."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -31,6 +32,9 @@ ARCHITECTURES = (
     "MiniMaxForCausalLM",
     "Qwen3NextForCausalLM",
 )
+# Those whose decoder attends over an encoder's output.
+ENCODER_DECODERS = ("BartForConditionalGeneration", "WhisperForConditionalGeneration")
+JSON = dict[str, "JSON"] | list["JSON"] | str | int | float | bool | None
 
 
 class TransformersLoader(ModelLoader):
@@ -43,7 +47,7 @@ class TransformersLoader(ModelLoader):
 
     @override
     def architectures(self) -> Sequence[str]:
-        return ARCHITECTURES
+        return ARCHITECTURES + ENCODER_DECODERS
 
     @override
     def default_model(self, progress: Callable[[str], None]) -> Path | None:
@@ -55,9 +59,23 @@ class TransformersLoader(ModelLoader):
     @override
     def load(self, path: Path, options: LoadOptions) -> LoadedModel:
         _require_transformers()
+        if _attends_over_encoder(path):
+            from genericbuilders_transformers.encoder_decoder import load_encoder_decoder
+
+            return load_encoder_decoder(path, options)
         from genericbuilders_transformers.model import load_transformers_model
 
         return load_transformers_model(path, options)
+
+
+def _attends_over_encoder(path: Path) -> bool:
+    """By the architecture that ``config.json`` names; of a file that cannot be read, transformers complains itself."""
+    try:
+        config: JSON = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (ValueError, OSError):
+        return False
+    named = config.get("architectures") if isinstance(config, dict) else None
+    return isinstance(named, list) and any(name in ENCODER_DECODERS for name in named)
 
 
 def _require_transformers() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PretrainedConfig, PreTrainedModel
 from transformers.modeling_rope_utils import RopeParameters
 from transformers.utils import logging
 from typing_extensions import override
@@ -25,7 +25,7 @@ from genericbuilders_transformers.mixers.base import RunningStep
 from genericbuilders_transformers.quantised import quantised_layers
 from genericbuilders_transformers.tokenizer import HFTokenizer
 
-__all__ = ["TransformersModel", "load_transformers_model"]
+__all__ = ["TransformersModel", "check_weights", "eos_token_ids", "load_transformers_model", "no_progress_bar"]
 
 # These scale rotations by the longest sequence of the batch, so that one request would change another.
 BATCH_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -119,7 +119,7 @@ def load_transformers_model(path: Path, options: LoadOptions) -> LoadedModel:
     try:
         config = AutoConfig.from_pretrained(path, local_files_only=True)
         check_supported(config)
-        with _no_progress_bar():
+        with no_progress_bar():
             hf, info = AutoModelForCausalLM.from_pretrained(
                 path, dtype=dtype, local_files_only=True, output_loading_info=True
             )
@@ -130,7 +130,7 @@ def load_transformers_model(path: Path, options: LoadOptions) -> LoadedModel:
     except Exception as error:
         # Damaged files make transformers raise errors of many kinds; each message names its own cause.
         raise LoadError(f"{path} cannot be loaded: {error}") from error
-    eos = _eos_token_ids(hf) | frozenset(tokenizer.eos_token_ids)
+    eos = eos_token_ids(hf.config, hf.generation_config) | frozenset(tokenizer.eos_token_ids)
     try:
         model = TransformersModel(
             hf.to(options.device),
@@ -191,7 +191,7 @@ def check_weights(info: Mapping[str, Collection[object]]) -> None:
 
 
 @contextmanager
-def _no_progress_bar() -> Generator[None, None, None]:
+def no_progress_bar() -> Generator[None, None, None]:
     """transformers draws a bar on standard error, terminal or not; whoever loads a model shows progress itself."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -202,9 +202,9 @@ def _no_progress_bar() -> Generator[None, None, None]:
             logging.enable_progress_bar()
 
 
-def _eos_token_ids(hf: PreTrainedModel) -> frozenset[int]:
-    """What the model's settings and its settings for generation name together."""
-    named = [hf.config.eos_token_id, hf.generation_config.eos_token_id if hf.generation_config else None]
+def eos_token_ids(config: PretrainedConfig, generation: GenerationConfig | None) -> frozenset[int]:
+    """The tokens that end a text: what a model's settings and its settings for generation name together."""
+    named = [config.eos_token_id, generation.eos_token_id if generation else None]
     return frozenset(token for ids in named if ids is not None for token in ([ids] if isinstance(ids, int) else ids))
 
 

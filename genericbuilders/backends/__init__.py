@@ -5,6 +5,7 @@ from __future__ import annotations
 from genericbuilders.adapter import Adapter
 from genericbuilders.backends.bailing_linear import BAILING_LINEAR
 from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
+from genericbuilders.backends.cross import CROSS
 from genericbuilders.backends.encoder_only import ENCODER_ONLY
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.fp8_kv import FP8_KV
@@ -23,6 +24,7 @@ BUILT_IN: tuple[Adapter, ...] = (
     FLASH_ATTN,
     CHUNKED_LOCAL,
     ENCODER_ONLY,
+    CROSS,
     MLA,
     FP8_KV,
     INT8_KV,

@@ -22,6 +22,7 @@ from genericbuilders.engine.sampler import Sampler
 from genericbuilders.engine.scheduler import ScheduledRow, Scheduler
 from genericbuilders.engine.stats import EngineStats
 from genericbuilders.model import Tokenizer
+from genericbuilders.request_encoder import EncoderInput, EncoderTokens, RequestEncoder
 
 __all__ = ["Engine"]
 
@@ -46,19 +47,38 @@ class Engine:
         self.stats: EngineStats = runner.stats
         self._outputs: dict[str, _Output] = {}
 
-    def add_request(self, request_id: str, prompt: str | Sequence[int], params: SamplingParams) -> None:
+    def add_request(
+        self,
+        request_id: str,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        encoder_input: EncoderInput | None = None,
+    ) -> None:
         """Queue a prompt, as text or as token ids.
+
+        Args:
+            request_id: a name that no other unfinished request has.
+            prompt: what the output goes on from. Where the model's encoder reads text, a text without an
+                ``encoder_input`` is that encoder's, and the output begins as the model's outputs do.
+            params: how to sample and when to end.
+            encoder_input: what the model's encoder reads, if it has one.
 
         Raises:
             RequestError: it cannot be served; nothing is queued.
         """
-        token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        encoder = self.runner.model.encoder
+        if isinstance(prompt, str) and encoder_input is None and encoder is not None and encoder.reads_text:
+            token_ids = list(encoder.start_token_ids)
+            encoder_input = EncoderTokens(tuple(self.tokenizer.encode(prompt)))
+        else:
+            token_ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         vocab_size = self.runner.model.vocab_size
         if unknown := unknown_token_ids(token_ids, vocab_size):
             raise RequestError(
                 f"request {request_id!r} has token ids {unknown[:5]}; the model knows 0 to {vocab_size - 1}"
             )
-        self.scheduler.add(Request(request_id, token_ids, params))
+        num_encoder_tokens = _num_encoder_tokens(request_id, encoder, encoder_input)
+        self.scheduler.add(Request(request_id, token_ids, params, num_encoder_tokens, encoder_input))
         self._outputs[request_id] = _Output(IncrementalDetokenizer(self.tokenizer, params.stop))
 
     def abort(self, request_id: str) -> Completion | None:
@@ -75,10 +95,21 @@ class Engine:
         while self.has_unfinished():
             yield from self.step()
 
-    def generate(self, prompts: Sequence[str | Sequence[int]], params: SamplingParams) -> list[Completion]:
+    def generate(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        params: SamplingParams,
+        encoder_inputs: Sequence[EncoderInput | None] | None = None,
+    ) -> list[Completion]:
         """Serve ``prompts`` together; completions come in their order.
 
+        Args:
+            prompts: as `add_request` takes them.
+            params: how to sample and when to end.
+            encoder_inputs: one for each prompt, likewise; ``None`` for none.
+
         Raises:
+            ValueError: there are not as many encoder inputs as prompts.
             RequestError: one of them cannot be served, or other requests are unfinished; none is left queued.
         """
         if self.has_unfinished():
@@ -87,9 +118,12 @@ class Engine:
                 "use add_request() and stream(), or abort them first"
             )
         ids = [f"prompt-{index}" for index in range(len(prompts))]
+        given = [None] * len(prompts) if encoder_inputs is None else encoder_inputs
+        if len(given) != len(prompts):
+            raise ValueError(f"there are {len(given)} encoder inputs for {len(prompts)} prompts; give one for each")
         try:
-            for request_id, prompt in zip(ids, prompts, strict=True):
-                self.add_request(request_id, prompt, params)
+            for request_id, prompt, encoder_input in zip(ids, prompts, given, strict=True):
+                self.add_request(request_id, prompt, params, encoder_input)
         except Exception:
             for request_id in ids:
                 self.abort(request_id)
@@ -200,3 +234,28 @@ class Engine:
         return Completion(
             request.request_id, request.prompt_token_ids, tuple(request.output_token_ids), text, reason, error
         )
+
+
+def _num_encoder_tokens(request_id: str, encoder: RequestEncoder | None, given: EncoderInput | None) -> int:
+    """The tokens that the model's encoder gives for a request's input; 0 if there is neither.
+
+    Raises:
+        RequestError: there is one without the other, or the encoder cannot read the input.
+    """
+    if encoder is None:
+        if given is None:
+            return 0
+        raise RequestError(f"request {request_id!r} has an encoder input, but the model has no encoder; leave it out")
+    if given is None:
+        reads = "EncoderTokens, or a text as the prompt" if encoder.reads_text else "EncoderFeatures"
+        raise RequestError(
+            f"request {request_id!r} has no encoder input, and the model attends over an encoder's output; give it "
+            f"encoder_input: {reads}"
+        )
+    try:
+        count = encoder.num_tokens(given)
+    except ValueError as error:
+        raise RequestError(f"request {request_id!r}: {error}") from None
+    if count < 1:
+        raise RequestError(f"request {request_id!r}: its encoder input gives {count} tokens; it must give at least 1")
+    return count

@@ -22,7 +22,7 @@ class StepBuffer:
         self.host: Tensor = torch.zeros(size, dtype=dtype, pin_memory=device.type == "cuda")
         self.device: Tensor = self.host if device.type == "cpu" else torch.zeros(size, dtype=dtype, device=device)
 
-    def fill(self, values: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Tensor:
+    def fill(self, values: npt.NDArray[np.integer | np.bool_]) -> Tensor:
         """Write ``values``; returns them on the device."""
         size = len(values)
         self.host.numpy()[:size] = values

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from genericbuilders.cache import RequestSize
+from genericbuilders.request_encoder import EncoderInput
 
 __all__ = ["Completion", "FinishReason", "Request", "RequestError", "SamplingParams", "TokenEvent", "unknown_token_ids"]
 
@@ -79,6 +81,7 @@ class Request:
         request_id: its name; unique among those being served.
         prompt_token_ids: the prompt.
         params: how to sample and when to end.
+        encoder_input: what the model's encoder reads for it; ``None`` if the model has none.
         num_encoder_tokens: tokens that an encoder gives for it, for layers that attend over them.
         token_ids: prompt and output so far.
         num_computed_tokens: tokens whose keys and values are in the cache.
@@ -86,12 +89,18 @@ class Request:
     """
 
     def __init__(
-        self, request_id: str, prompt_token_ids: Sequence[int], params: SamplingParams, num_encoder_tokens: int = 0
+        self,
+        request_id: str,
+        prompt_token_ids: Sequence[int],
+        params: SamplingParams,
+        num_encoder_tokens: int = 0,
+        encoder_input: EncoderInput | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids: tuple[int, ...] = tuple(prompt_token_ids)
         self.params = params
         self.num_encoder_tokens = num_encoder_tokens
+        self.encoder_input = encoder_input
         self.token_ids: list[int] = list(prompt_token_ids)
         self.num_computed_tokens = 0
         self.num_preemptions = 0
@@ -105,6 +114,11 @@ class Request:
     def size(self) -> RequestSize:
         """What decides its blocks beside the number of its tokens."""
         return RequestSize(self.num_prompt_tokens, self.num_encoder_tokens)
+
+    @cached_property
+    def cache_salt(self) -> bytes:
+        """What keeps its blocks apart from those of requests with equal tokens: its encoder input, if it has one."""
+        return b"" if self.encoder_input is None else self.encoder_input.digest()
 
     @property
     def num_output_tokens(self) -> int:

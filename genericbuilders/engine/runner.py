@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from genericbuilders.adapter import Group, Layer, Step
+from genericbuilders.backends.cross import ENCODER_ROWS
 from genericbuilders.cache import BlockTable, KVCacheCoordinator
 from genericbuilders.cache.block_table import PADDING_SLOT
 from genericbuilders.config import EngineConfig
 from genericbuilders.engine.cudagraph import CUDAGraphMode, CUDAGraphResolution, resolve_cudagraph_mode
+from genericbuilders.engine.encoder_batch import NO_ENCODER_TOKENS, EncoderStage, TokenPlaces
 from genericbuilders.engine.input_batch import StepBuffer, TokenTable
 from genericbuilders.engine.scheduler import ScheduledRow
 from genericbuilders.engine.stats import EngineStats, kv_bytes_read
@@ -53,6 +55,7 @@ class ModelRunner:
         self.kv_caches = kv_caches
         self.coordinator = coordinator
         self.stats: EngineStats = EngineStats()
+        self._encoder = None if model.encoder is None else EncoderStage(model.encoder, config, model.device)
         rows, tokens, device = config.max_num_seqs, config.max_num_batched_tokens, model.device
         self._tokens = TokenTable(rows, config.max_model_len)
         self._tables = [_GroupTables(group, config, device) for group in groups]
@@ -78,9 +81,14 @@ class ModelRunner:
         ends = np.cumsum(counts)
         sampling = np.array([row.samples for row in rows], dtype=np.bool_)
 
+        encoded = None if self._encoder is None else self._encoder.run(rows, slots)
+        own, given = TokenPlaces(slot_of_token, positions), NO_ENCODER_TOKENS if encoded is None else encoded.places
         longest = int((starts + counts).max())
-        filled = [tables.fill(slots, slot_of_token, positions, longest) for tables in self._tables]
+        filled = [tables.fill(slots, given if tables.stores_encoder else own, longest) for tables in self._tables]
         common = self._describe(starts, counts, ends, *filled[0])
+        if encoded is not None:
+            common.inputs.put(ENCODER_ROWS, encoded.rows)
+            self.stats.num_encoder_tokens += len(encoded.states)
         step = Step()
         for group, (block_table, slot_mapping) in zip(self.groups, filled, strict=True):
             group.build(common.for_group(block_table, slot_mapping), step)
@@ -89,7 +97,7 @@ class ModelRunner:
         return self.model.forward(
             self._input_ids.fill(token_ids),
             self._positions.fill(positions),
-            ForwardContext(step, self.kv_caches),
+            ForwardContext(step, self.kv_caches, None if encoded is None else encoded.states),
             self._logits_indices.fill(ends[sampling] - 1),
         )
 
@@ -157,24 +165,21 @@ class _GroupTables:
         self._num_shared = self._spec.num_shared_blocks
         columns = self._num_shared + self._spec.max_num_blocks_per_req(config, config.max_model_len)
         self.block_table = BlockTable(config.max_num_seqs, columns, self._spec.block_size)
-        self.slot_mapping = StepBuffer(config.max_num_batched_tokens, torch.int64, device)
+        self.stores_encoder = self._spec.stores_encoder
+        # An encoder's output comes whole, also where it is longer than a step's other tokens.
+        tokens = max(config.max_num_batched_tokens, columns * self._spec.block_size if self.stores_encoder else 0)
+        self.slot_mapping = StepBuffer(tokens, torch.int64, device)
         self._table = StepBuffer(config.max_num_seqs * columns, torch.int32, device)
         if not self._spec.has_slots:
             self.slot_mapping.host.fill_(PADDING_SLOT)
             self.slot_mapping.device.fill_(PADDING_SLOT)
 
-    def fill(
-        self,
-        slots: npt.NDArray[np.int64],
-        slot_of_token: npt.NDArray[np.int64],
-        positions: npt.NDArray[np.int64],
-        max_seq_len: int,
-    ) -> tuple[Tensor, Tensor]:
-        """The batch's block table, ``[num_reqs, columns in use]``, and its slot mapping, ``[num_tokens]``."""
+    def fill(self, slots: npt.NDArray[np.int64], tokens: TokenPlaces, max_seq_len: int) -> tuple[Tensor, Tensor]:
+        """The batch's block table, ``[num_reqs, columns in use]``, and the slots of ``tokens``, ``[num_tokens]``."""
         columns = self._num_shared + self._spec.max_num_blocks_per_req(self._config, max_seq_len)
         gathered = self.block_table.gather(slots, columns)
         table = self._table.fill(gathered.reshape(-1)).view(len(slots), columns)
         if not self._spec.has_slots:
-            return table, self.slot_mapping.device[: len(positions)]
-        places = positions + self._num_shared * self._spec.block_size
-        return table, self.slot_mapping.fill(self.block_table.slots(slot_of_token, places))
+            return table, self.slot_mapping.device[: len(tokens.positions)]
+        places = tokens.positions + self._num_shared * self._spec.block_size
+        return table, self.slot_mapping.fill(self.block_table.slots(tokens.rows, places))

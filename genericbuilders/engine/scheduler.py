@@ -3,7 +3,8 @@
 Continuous batching (Orca, Yu et al. 2022) with chunked prefill (Sarathi, Agrawal et al. 2023): every step
 spends one token budget, first on the requests that already run, then on waiting ones. When blocks run out, the request
 that came last gives up its blocks and is later computed anew (vLLM, Kwon et al. 2023). A request that finds no blocks,
-or no state, waits.
+or no state, waits. Encoders read whole inputs: those of the requests that start in one step have a budget of their own,
+as large, and only one alone may be longer.
 """
 
 from __future__ import annotations
@@ -109,6 +110,8 @@ class Scheduler:
         preempted: list[Request] = []
         admitted: list[Request] = []
         index = 0
+        # Requests that run but have nothing in the cache are from a step that was broken off.
+        encoded = sum(request.num_encoder_tokens for request in self.running if not request.num_computed_tokens)
         while index < len(self.running) and budget > 0:
             request = self.running[index]
             wanted = min(request.num_uncomputed_tokens, budget)
@@ -126,11 +129,15 @@ class Scheduler:
                 index += 1
         while self.waiting and budget > 0 and not preempted and len(self.running) < self.config.max_num_seqs:
             request = self.waiting[0]
+            reads = request.num_encoder_tokens
+            if reads and encoded and encoded + reads > self.config.max_num_batched_tokens:
+                break
             hit = self._start(request, budget)
             if hit is None:
                 break
             count = self.coordinator.max_piece(hit, min(len(request.token_ids) - hit, budget))
             request.num_computed_tokens = hit
+            encoded += reads
             admitted.append(request)
             self.running.append(self.waiting.popleft())
             rows[request.request_id] = _row(request, count)
@@ -171,7 +178,8 @@ class Scheduler:
         return SchedulerOutput((row,), tuple(preempted), admitted)
 
     def _start(self, request: Request, budget: int) -> int | None:
-        return self.coordinator.start(request.request_id, request.token_ids, budget, size=request.size)
+        salt = request.cache_salt if self.coordinator.enable_prefix_caching else b""
+        return self.coordinator.start(request.request_id, request.token_ids, budget, salt, request.size)
 
     def preempt_last(self) -> Request:
         """`preempt` the request that came last; returns it."""

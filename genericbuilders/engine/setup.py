@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from genericbuilders.adapter import Adapter, BindError, Group, Layer
+from genericbuilders.backends.cross import ENCODER_ROWS
 from genericbuilders.cache import (
     BlockPool,
     CachePlan,
@@ -178,7 +179,8 @@ def prepare(loaded: LoadedModel, options: EngineOptions) -> EngineSetup:
     """Bind the model's layers and plan their caches; see `build_engine`."""
     model, config = loaded.model, _engine_config(loaded.model, options)
     members = _members(model, options.hybrid_kv_cache)
-    groups = _bind(members, model, config, (IS_PREFILLING,))
+    provided = (IS_PREFILLING,) if model.encoder is None else (IS_PREFILLING, ENCODER_ROWS)
+    groups = _bind(members, model, config, provided)
     return EngineSetup(loaded, config, groups, _plan(members, model, config))
 
 

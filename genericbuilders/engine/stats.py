@@ -22,6 +22,7 @@ class EngineStats:
         num_prompt_tokens: prompt tokens of admitted requests, those found in the cache included.
         num_cached_tokens: prompt tokens found in the cache.
         num_output_tokens: tokens generated.
+        num_encoder_tokens: tokens that encoders gave; those of a request that was computed anew count each time.
         num_preemptions: times that a request's blocks were taken away.
         kv_bytes_read: bytes of keys and values that full attention has read.
     """
@@ -30,6 +31,7 @@ class EngineStats:
     num_prompt_tokens: int = 0
     num_cached_tokens: int = 0
     num_output_tokens: int = 0
+    num_encoder_tokens: int = 0
     num_preemptions: int = 0
     kv_bytes_read: int = 0
 

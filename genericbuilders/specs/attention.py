@@ -278,6 +278,11 @@ class CrossAttentionSpec(AttentionSpec):
         """Blocks follow the encoder's length: layers of one encoder agree."""
         return (CrossAttentionSpec, self.max_encoder_len)
 
+    @property
+    def stores_encoder(self) -> bool:
+        """It does."""
+        return True
+
     def max_resident_blocks(self, config: EngineConfig) -> int:
         """Blocks for the longest encoder output; the request's own tokens take none."""
         longest = config.max_num_batched_tokens if self.max_encoder_len is None else self.max_encoder_len

@@ -62,6 +62,14 @@ class KVCacheSpec(ABC):
         return True
 
     @property
+    def stores_encoder(self) -> bool:
+        """Whether what is stored are an encoder's tokens, so that slots stand for them and not for the request's own.
+
+        Unless overridden: they are the request's own.
+        """
+        return False
+
+    @property
     def num_shared_blocks(self) -> int:
         """Blocks that the pool gives away once, whatever the number of requests. Unless overridden: none."""
         return 0

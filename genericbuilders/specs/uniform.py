@@ -65,6 +65,11 @@ class UniformTypeKVCacheSpecs(KVCacheSpec):
         return all(spec.has_slots for spec in self.kv_cache_specs.values())
 
     @property
+    def stores_encoder(self) -> bool:
+        """The layers' own answer; they agree."""
+        return all(spec.stores_encoder for spec in self.kv_cache_specs.values())
+
+    @property
     def num_shared_blocks(self) -> int:
         """The layers' own number; they agree."""
         return max(spec.num_shared_blocks for spec in self.kv_cache_specs.values())

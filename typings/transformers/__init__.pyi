@@ -10,6 +10,8 @@ from transformers.models.auto import AutoModelForCausalLM as AutoModelForCausalL
 from transformers.models.auto import AutoTokenizer as AutoTokenizer
 from transformers.models.bamba.configuration_bamba import BambaConfig as BambaConfig
 from transformers.models.bamba.modeling_bamba import BambaForCausalLM as BambaForCausalLM
+from transformers.models.bart.configuration_bart import BartConfig as BartConfig
+from transformers.models.bart.modeling_bart import BartForConditionalGeneration as BartForConditionalGeneration
 from transformers.models.bert.configuration_bert import BertConfig as BertConfig
 from transformers.models.bert.modeling_bert import BertForTokenClassification as BertForTokenClassification
 from transformers.models.bert.modeling_bert import BertModel as BertModel
@@ -49,6 +51,10 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3ForCausalLM as Qwen3Fo
 from transformers.models.qwen3.modeling_qwen3 import Qwen3Model as Qwen3Model
 from transformers.models.qwen3_next.configuration_qwen3_next import Qwen3NextConfig as Qwen3NextConfig
 from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextForCausalLM as Qwen3NextForCausalLM
+from transformers.models.whisper.configuration_whisper import WhisperConfig as WhisperConfig
+from transformers.models.whisper.modeling_whisper import (
+    WhisperForConditionalGeneration as WhisperForConditionalGeneration,
+)
 from transformers.tokenization_utils_base import BatchEncoding as BatchEncoding
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase as PreTrainedTokenizerBase
 from transformers.tokenization_utils_tokenizers import TokenizersBackend as TokenizersBackend

@@ -10,6 +10,7 @@ import pytest
 import torch
 import typer
 from tiny_attention import ATTENTION_FAMILIES, tiny_attention
+from tiny_encoder_decoders import ENCODER_DECODERS, tiny_encoder_decoder
 from tiny_hybrids import HYBRIDS, VOCAB_SIZE, hybrid_of, tiny_hybrid
 from tiny_models import greedy_tokens, tiny_engine
 from tokenizers import Tokenizer
@@ -79,8 +80,9 @@ def test_every_family_has_its_architecture() -> None:
     served = set(TransformersLoader().architectures())
     assert {type(tiny_hybrid(family)).__name__ for family in HYBRIDS} <= served
     assert {type(tiny_attention(family)).__name__ for family in ATTENTION_FAMILIES} <= served
+    assert {type(tiny_encoder_decoder(family)).__name__ for family in ENCODER_DECODERS} <= served
     # Mistral is in the one list and among the four of full attention.
-    assert len(served) == 4 + len(HYBRIDS) + len(ATTENTION_FAMILIES) - 1
+    assert len(served) == 4 + len(HYBRIDS) + len(ATTENTION_FAMILIES) - 1 + len(ENCODER_DECODERS)
     assert set(FAMILIES) - set(HYBRIDS) == {"deepseek_v2", "deepseek_v3"}
 
 

@@ -13,14 +13,17 @@ from pathlib import Path
 import pytest
 import transformers
 from tiny_attention import ATTENTION_FAMILIES, tiny_attention
+from tiny_encoder_decoders import ENCODER_DECODERS, tiny_encoder_decoder
 from tiny_hybrids import HYBRIDS, tiny_hybrid
 from tokenizers import Tokenizer
 from tokenizers.models import BPE
 from torch import nn
 from transformers.modeling_outputs import (
+    BaseModelOutput,
     BaseModelOutputWithPast,
     BaseModelOutputWithPooling,
     CausalLMOutputWithPast,
+    Seq2SeqLMOutput,
     TokenClassifierOutput,
 )
 
@@ -111,6 +114,7 @@ def examples() -> dict[str, object]:
         *map(small_model, FAMILIES),
         *map(tiny_hybrid, HYBRIDS),
         *map(tiny_attention, ATTENTION_FAMILIES),
+        *map(tiny_encoder_decoder, ENCODER_DECODERS),
     ]:
         parts: list[object] = [*model.modules(), getattr(model, "config"), getattr(model, "generation_config")]  # noqa: B009
         found |= {type(part).__name__: part for part in parts}
@@ -120,7 +124,14 @@ def examples() -> dict[str, object]:
     berts = transformers.BertModel(bert), transformers.BertForTokenClassification(bert)
     found |= {type(each).__name__: each for each in (bert, *berts)}
     tokenizer = transformers.TokenizersBackend(tokenizer_object=Tokenizer(BPE()))
-    outputs = CausalLMOutputWithPast(), BaseModelOutputWithPast(), BaseModelOutputWithPooling(), TokenClassifierOutput()
+    outputs = (
+        BaseModelOutput(),
+        CausalLMOutputWithPast(),
+        BaseModelOutputWithPast(),
+        BaseModelOutputWithPooling(),
+        Seq2SeqLMOutput(),
+        TokenClassifierOutput(),
+    )
     # What the stubs say of these two is what a causal language model has.
     found["PreTrainedModel"], found["PreTrainedConfig"] = found["LlamaForCausalLM"], found["LlamaConfig"]
     found["PreTrainedTokenizerBase"] = tokenizer

@@ -2,8 +2,10 @@ from os import PathLike
 
 class GenerationConfig:
     bos_token_id: int | None
+    decoder_start_token_id: int | None
     do_sample: bool | None
     eos_token_id: int | list[int] | None
+    forced_bos_token_id: int | None
     pad_token_id: int | None
 
     def __init__(
