@@ -7,6 +7,7 @@ from genericbuilders.backends.bailing_linear import BAILING_LINEAR
 from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
 from genericbuilders.backends.encoder_only import ENCODER_ONLY
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.flashinfer import FLASHINFER
 from genericbuilders.backends.gdn import GDN
 from genericbuilders.backends.linear import LINEAR
 from genericbuilders.backends.mamba1 import MAMBA1
@@ -27,4 +28,5 @@ BUILT_IN: tuple[Adapter, ...] = (
     LINEAR,
     BAILING_LINEAR,
     SHORT_CONV,
+    FLASHINFER,
 )
