@@ -14,6 +14,7 @@ from genericbuilders.backends.mamba1 import MAMBA1
 from genericbuilders.backends.mamba2 import MAMBA2
 from genericbuilders.backends.mla import MLA
 from genericbuilders.backends.short_conv import SHORT_CONV
+from genericbuilders.backends.triton import TRITON
 
 __all__ = ["BUILT_IN"]
 
@@ -29,4 +30,5 @@ BUILT_IN: tuple[Adapter, ...] = (
     BAILING_LINEAR,
     SHORT_CONV,
     FLASHINFER,
+    TRITON,
 )

@@ -9,21 +9,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
 from genericbuilders.backends.flash_attn import layer_scoring
 from genericbuilders.backends.state_plan import Ints
-from genericbuilders.builder import AttentionImpl
+from genericbuilders.builder import AttentionCGSupport, AttentionImpl
 from genericbuilders.config import AttentionLayerConfig
 from genericbuilders.kernels.layout import split_kv
 from genericbuilders.kernels.scoring import PLAIN, Scoring
-from genericbuilders.kernels.select import AttentionKernels, select_kernels
+from genericbuilders.kernels.select import AttentionKernels, Unavailable, find_kernels, select_kernels
+from genericbuilders.kernels.triton.attention import MAX_HEAD
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.rotary import Rotary
 from genericbuilders.specs import AttentionSpec, FullAttentionSpec, KVCacheSpec, KVQuantMode, SlidingWindowSpec
 
-__all__ = ["PagedImpl", "PagedMetadata", "RowSplit", "plain_cache_shape", "refusals", "require_plain", "split_rows"]
+__all__ = [
+    "PagedImpl",
+    "PagedMetadata",
+    "RowSplit",
+    "kernel_support",
+    "plain_cache_shape",
+    "refusals",
+    "require_plain",
+    "split_rows",
+]
 
 
 @dataclass
@@ -128,6 +139,19 @@ def require_plain(backend: str, spec: KVCacheSpec, layer_names: Sequence[str]) -
     return spec.sliding_window
 
 
+def kernel_support(spec: AttentionSpec) -> AttentionCGSupport:
+    """The batches that this library's own kernels attend to on a CUDA device without reading anything back.
+
+    Any, with the Triton kernels; the portable ones read nothing back for decodes of one token alone. Imports nothing.
+    """
+    if refusals(spec):
+        return AttentionCGSupport.NEVER
+    found = find_kernels("triton", torch.device("cuda"), spec.dtype)
+    if isinstance(found, Unavailable) or spec.head_size > MAX_HEAD:
+        return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
+    return AttentionCGSupport.ALWAYS
+
+
 def plain_cache_shape(num_blocks: int, spec: AttentionSpec) -> tuple[int, ...]:
     """``[num_blocks, 2, num_kv_heads, block_size, head_size]``: keys and values of a block side by side."""
     return (num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_size)
@@ -161,6 +185,10 @@ class PagedImpl(AttentionImpl[M]):
         )
         return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
 
+    def choose_kernels(self, device: torch.device, dtype: torch.dtype) -> AttentionKernels:
+        """The kernels for a cache. Unless overridden: the fastest that there are."""
+        return select_kernels(device, dtype)
+
     def attend(
         self, kernels: AttentionKernels, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: M
     ) -> Tensor:
@@ -193,7 +221,7 @@ class PagedImpl(AttentionImpl[M]):
     def _open(self, kv_cache: Tensor) -> tuple[AttentionKernels, Tensor, Tensor]:
         """The kernels for a cache, and its keys and values; kept, since a layer's cache stays the same."""
         if self._kernels is None or self._cache is None or self._cache[0] is not kv_cache:
-            self._kernels = select_kernels(kv_cache.device, kv_cache.dtype)
+            self._kernels = self.choose_kernels(kv_cache.device, kv_cache.dtype)
             self._scoring = layer_scoring(self.layer, kv_cache.device)
             self._cache = (kv_cache, *split_kv(kv_cache, self.layer.kv_cache_layout))
         return self._kernels, self._cache[1], self._cache[2]
