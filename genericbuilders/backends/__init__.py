@@ -9,6 +9,7 @@ from genericbuilders.backends.encoder_only import ENCODER_ONLY
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.flashinfer import FLASHINFER
 from genericbuilders.backends.gdn import GDN
+from genericbuilders.backends.hpc import HPC
 from genericbuilders.backends.linear import LINEAR
 from genericbuilders.backends.mamba1 import MAMBA1
 from genericbuilders.backends.mamba2 import MAMBA2
@@ -31,4 +32,5 @@ BUILT_IN: tuple[Adapter, ...] = (
     SHORT_CONV,
     FLASHINFER,
     TRITON,
+    HPC,
 )
