@@ -90,7 +90,7 @@ def test_decodes_of_equally_many_tokens_come_first(
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeHpc:
     """hpc-ops, as if it were installed and the CPU its device."""
     fake = FakeHpc()
-    monkeypatch.setattr(hpc, "find_functions", lambda _: fake.functions())
+    monkeypatch.setattr(hpc, "find_functions", fake.find)
     return fake
 
 
@@ -134,7 +134,7 @@ def run(
 def test_hpc_ops_is_given_all_rows_with_tokens(rows: Rows, drafts: int, padding: int) -> None:
     fake = FakeHpc()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hpc, "find_functions", lambda _: fake.functions())
+        patch.setattr(hpc, "find_functions", fake.find)
         common = batch_of(rows)
         slots = torch.cat((common.slot_mapping, torch.full((padding,), -1)))
         found, expected, _ = run(make_spec(), replace(common, slot_mapping=slots), drafts)
@@ -163,22 +163,21 @@ def test_decodes_are_planned_once_a_batch(fake: FakeHpc) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("heads", "says"),
     [
-        ({"head_size": 64, "scale": 0.125}, "heads of 128 elements, not of 64"),
-        ({"num_heads": 4}, "4 or 8 query heads for each key-value head, not 2"),
-        ({"causal": False}, "it is causal"),
-        ({"sliding_window": 8}, "it has no windows"),
-        ({"logits_soft_cap": 8.0}, "it has no soft cap"),
-        ({"alibi_slopes": (0.5,) * 8}, "it has no slopes"),
-        ({"sinks": torch.zeros(8)}, "it has no sinks"),
-        ({"scale": 0.1}, "it scales scores by 0.0883883, not by 0.1"),
+        (replace(HEADS, head_size=64, scale=0.125), "heads of 128 elements, not of 64"),
+        (replace(HEADS, num_heads=4), "4 or 8 query heads for each key-value head, not 2"),
+        (replace(HEADS, causal=False), "it is causal"),
+        (replace(HEADS, sliding_window=8), "it has no windows"),
+        (replace(HEADS, logits_soft_cap=8.0), "it has no soft cap"),
+        (replace(HEADS, alibi_slopes=(0.5,) * 8), "it has no slopes"),
+        (replace(HEADS, sinks=torch.zeros(8)), "it has no sinks"),
+        (replace(HEADS, scale=0.1), "it scales scores by 0.0883883, not by 0.1"),
     ],
 )
 def test_layers_that_hpc_ops_does_not_take_run_by_our_kernels(
-    fake: FakeHpc, change: dict[str, object], says: str
+    fake: FakeHpc, heads: AttentionLayerConfig, says: str
 ) -> None:
-    heads = replace(HEADS, **change)
     reason = why_not_hpc(heads, torch.bfloat16, 64, 0)
     assert reason is not None
     assert says in reason
@@ -229,7 +228,7 @@ def test_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     module = fake.module()
     monkeypatch.setitem(sys.modules, "hpc", module)
     assert load_hpc().decode == fake.decode
-    monkeypatch.setattr(module, "attention_decode_bf16", lambda q: q)
+    monkeypatch.setattr(module, "attention_decode_bf16", fake.prefill)
     with pytest.raises(ImportError, match="takes no task_map; install a newer hpc-ops"):
         load_hpc()
 

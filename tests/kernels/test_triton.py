@@ -53,6 +53,15 @@ def test_compiled_for_other_devices(tmp_path: Path) -> None:
     run("triton_compiled.py", {"TRITON_CACHE_DIR": str(tmp_path)})
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="it would measure")
+def test_the_script_for_a_gpu_says_what_it_would_do_without_one() -> None:
+    script = HERE.parent / "bench" / "gpu_attention.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("no CUDA device: it would check the Triton and the portable kernels")
+    assert done.stdout.count("\n") == 1
+
+
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)

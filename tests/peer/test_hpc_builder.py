@@ -67,7 +67,7 @@ def test_equal_fields_and_plans(peer: Peer, rows: list[tuple[int, int]], drafts:
     answer: Answer = json.loads(peer.stdout.readline())
     fake, batch = FakeHpc(), hpc_batch(lengths)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hpc, "find_functions", lambda _: fake.functions())
+        patch.setattr(hpc, "find_functions", fake.find)
         patch.setattr(find, "installed_triton", lambda: "3.7.1")
         config = EngineConfig(max_model_len=512, max_num_seqs=8, num_speculative_tokens=drafts, layers={"l0": HEADS})
         group = HPC.bind(SPEC, [HPC.layer("l0", HEADS)], config, torch.device("cpu"))

@@ -21,6 +21,10 @@ class FakeHpc:
 
     calls: list[list[object]] = field(default_factory=list[list[object]])
 
+    def find(self, device: torch.device) -> HpcFunctions:
+        """In place of `genericbuilders.backends.hpc.find_functions`: every device is one of its own."""
+        return self.functions()
+
     def functions(self) -> HpcFunctions:
         """What is used of it."""
         return HpcFunctions(self.task_map, self.assign, self.decode, self.prefill)
