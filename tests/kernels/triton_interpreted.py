@@ -11,8 +11,10 @@ from dataclasses import replace
 import pytest
 import torch
 from attention_batches import make_batch as make_common
+from hybrid_batches import HandFed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_attention import tiny_attention
 from torch import Tensor
 
 from genericbuilders.backends.triton import TRITON, TritonImpl
@@ -25,6 +27,8 @@ from genericbuilders.kernels.tolerance import compare
 from genericbuilders.kernels.triton.attention import Tiles, TritonAttention
 from genericbuilders.kernels.triton.find import TritonKernels, triton_kernels
 from genericbuilders.specs import SlidingWindowSpec
+from genericbuilders_transformers import layers
+from genericbuilders_transformers.model import TransformersModel
 from tests.kernels.paged_batches import DTYPES, Batch, assert_near_exact, forget, make_batch, make_scoring, scorings
 
 CPU = torch.device("cpu")
@@ -297,3 +301,15 @@ def test_the_back_end_runs_them_where_they_can_run_and_the_others_stay() -> None
     working, exact = expect(torch.float32), expect(torch.float64)
     found = compare(layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=metadata), working, exact)
     assert found.passed, found
+
+
+@pytest.mark.parametrize("family", ["mistral", "gemma2", "gpt_oss"])
+def test_a_model_runs_on_them(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows, soft caps and sinks: the logits are transformers' own, for a prompt in two pieces and two tokens more."""
+    monkeypatch.setattr(layers, "FLASH_ATTN", TRITON)
+    tokens = [(7 * place) % 97 for place in range(15)]
+    with torch.inference_mode():
+        expected = tiny_attention(family)(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
+    fed = HandFed(TransformersModel(tiny_attention(family), block_size=4), 1)
+    found = [fed.step({0: tokens[first:last]})[0] for first, last in ((0, 6), (6, 13), (13, 14), (14, 15))]
+    torch.testing.assert_close(torch.cat(found), expected, rtol=0, atol=1e-4)
