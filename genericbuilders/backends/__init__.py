@@ -8,14 +8,17 @@ from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
 from genericbuilders.backends.cross import CROSS
 from genericbuilders.backends.encoder_only import ENCODER_ONLY
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.flashinfer import FLASHINFER
 from genericbuilders.backends.fp8_kv import FP8_KV
 from genericbuilders.backends.gdn import GDN
+from genericbuilders.backends.hpc import HPC
 from genericbuilders.backends.int8_kv import INT8_KV
 from genericbuilders.backends.linear import LINEAR
 from genericbuilders.backends.mamba1 import MAMBA1
 from genericbuilders.backends.mamba2 import MAMBA2
 from genericbuilders.backends.mla import MLA
 from genericbuilders.backends.short_conv import SHORT_CONV
+from genericbuilders.backends.triton import TRITON
 from genericbuilders.backends.turboquant import TURBOQUANT
 
 __all__ = ["BUILT_IN"]
@@ -35,4 +38,7 @@ BUILT_IN: tuple[Adapter, ...] = (
     LINEAR,
     BAILING_LINEAR,
     SHORT_CONV,
+    FLASHINFER,
+    TRITON,
+    HPC,
 )

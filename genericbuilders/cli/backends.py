@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["backends"]
 
-MIN_FILE_WIDTH = 160
+MIN_FILE_WIDTH = 200
 
 
 @dataclass(frozen=True)

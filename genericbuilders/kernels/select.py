@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -17,11 +18,14 @@ from genericbuilders.kernels.protocols import (
     VarlenAttention,
     WriteKVCache,
 )
+from genericbuilders.kernels.triton.attention import DTYPES as TRITON_DTYPES
+from genericbuilders.kernels.triton.attention import TritonAttention
+from genericbuilders.kernels.triton.find import find_triton, triton_kernels
 
 __all__ = ["KERNEL_NAMES", "AttentionKernels", "Unavailable", "find_kernels", "select_kernels"]
 
 # Fastest first.
-KERNEL_NAMES = ("native", "portable", "reference")
+KERNEL_NAMES = ("native", "triton", "portable", "reference")
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ def find_kernels(name: str, device: torch.device, dtype: torch.dtype) -> Attenti
         return _in_torch(name, reference.write_kv_cache, reference.paged_attention, reference.varlen_attention)
     if name == "portable":
         return _in_torch(name, portable.write_kv_cache, portable.paged_attention, varlen.varlen_attention)
+    if name == "triton":
+        return _triton_on(device, dtype)
     if name != "native":
         raise ValueError(f"there are no kernels called {name!r}; there are {', '.join(KERNEL_NAMES)}")
     if device.type != "cpu":
@@ -81,12 +87,28 @@ def select_kernels(device: torch.device, dtype: torch.dtype, name: str | None = 
         ValueError: there are no kernels of that name, or they cannot run here (with the reason).
     """
     if name is None:
-        found = find_kernels("native", device, dtype)
+        found = find_kernels("triton" if device.type == "cuda" else "native", device, dtype)
         return found if isinstance(found, AttentionKernels) else select_kernels(device, dtype, "portable")
     found = find_kernels(name, device, dtype)
     if isinstance(found, Unavailable):
         raise ValueError(f"the kernels {name!r} are not available: {found.reason}")
     return found
+
+
+def _triton_on(device: torch.device, dtype: torch.dtype) -> AttentionKernels | Unavailable:
+    found = find_triton(device)
+    if isinstance(found, Unavailable):
+        return found
+    if dtype not in TRITON_DTYPES:
+        return Unavailable(f"the Triton kernels take {', '.join(map(str, TRITON_DTYPES))}, not {dtype}")
+    return _in_triton()
+
+
+@functools.cache
+def _in_triton() -> AttentionKernels:
+    """Attention in Triton, all else in torch; Triton is imported when something is first attended to."""
+    attention = TritonAttention(triton_kernels)
+    return _in_torch("triton", portable.write_kv_cache, attention.paged_attention, attention.varlen_attention)
 
 
 def _in_torch(

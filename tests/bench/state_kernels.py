@@ -18,9 +18,8 @@ import torch
 from torch import Tensor
 
 from genericbuilders.kernels.native import Unavailable
-from genericbuilders.kernels.select import KERNEL_NAMES
 from genericbuilders.kernels.state.rows import StateRows
-from genericbuilders.kernels.state.select import StateKernels, find_state_kernels
+from genericbuilders.kernels.state.select import STATE_KERNEL_NAMES, StateKernels, find_state_kernels
 
 __all__ = ["main", "rows_of"]
 
@@ -106,7 +105,7 @@ def main() -> None:
         f"{DECODES} rows of 1 token": rows_of(DECODES, 1, CHUNK),
     }
     implementations: dict[str, StateKernels] = {}
-    for name in KERNEL_NAMES:
+    for name in STATE_KERNEL_NAMES[1:]:
         found = find_state_kernels(name, CPU, (torch.float32,))
         if isinstance(found, Unavailable):
             print(f"{name}: {found.reason}")

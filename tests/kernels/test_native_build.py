@@ -76,7 +76,7 @@ def test_selection(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(found := find_kernels("native", CPU, torch.float64), Unavailable)
     assert "not torch.float64" in found.reason
     assert select_kernels(CPU, torch.float64).name == "portable"
-    with pytest.raises(ValueError, match="'fast'; there are native, portable, reference"):
+    with pytest.raises(ValueError, match="'fast'; there are native, triton, portable, reference"):
         find_kernels("fast", CPU, torch.float32)
 
 

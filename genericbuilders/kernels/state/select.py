@@ -12,7 +12,6 @@ import torch
 from genericbuilders.kernels.native import Unavailable, native_library
 from genericbuilders.kernels.native.state_conv import NativeConvKernels
 from genericbuilders.kernels.native.state_scan import NativeScanKernels
-from genericbuilders.kernels.select import KERNEL_NAMES
 from genericbuilders.kernels.state import portable_conv, portable_scan, portable_selective, reference
 from genericbuilders.kernels.state.causal_conv1d import CausalConv1dKernels, find_causal_conv1d, load_causal_conv1d
 from genericbuilders.kernels.state.fla import FlaScanKernels, find_fla, load_fla
@@ -29,7 +28,7 @@ __all__ = [
 ]
 
 # Fastest first.
-STATE_KERNEL_NAMES = ("installed", *KERNEL_NAMES)
+STATE_KERNEL_NAMES = ("installed", "native", "portable", "reference")
 
 
 @dataclass(frozen=True)

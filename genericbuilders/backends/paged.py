@@ -1,0 +1,227 @@
+"""What back ends of attention over plain keys and values share: their batch, its split, what they refuse, how they run.
+
+Such a back end adds to the batch what its own library wants to know, and hands to that library the layers that it
+takes. All other layers, and all where the library is missing, run by this library's own kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from typing_extensions import TypeVar, override
+
+from genericbuilders.backends.flash_attn import layer_scoring
+from genericbuilders.backends.state_plan import Ints
+from genericbuilders.builder import AttentionCGSupport, AttentionImpl
+from genericbuilders.config import AttentionLayerConfig
+from genericbuilders.kernels.layout import split_kv
+from genericbuilders.kernels.scoring import PLAIN, Scoring
+from genericbuilders.kernels.select import AttentionKernels, Unavailable, find_kernels, select_kernels
+from genericbuilders.kernels.triton.attention import MAX_HEAD
+from genericbuilders.metadata import CommonAttentionMetadata
+from genericbuilders.rotary import Rotary
+from genericbuilders.specs import AttentionSpec, FullAttentionSpec, KVCacheSpec, KVQuantMode, SlidingWindowSpec
+
+__all__ = [
+    "PagedImpl",
+    "PagedMetadata",
+    "RowSplit",
+    "kernel_support",
+    "plain_cache_shape",
+    "refusals",
+    "require_plain",
+    "split_rows",
+]
+
+
+@dataclass
+class PagedMetadata:
+    """One batch for attention over a paged cache; the fields mean what they mean in vLLM.
+
+    Attributes:
+        num_actual_tokens: new tokens, padding not counted.
+        max_query_len: the longest row's new tokens.
+        query_start_loc: ``[num_reqs + 1]`` int32.
+        max_seq_len: the longest row's sequence.
+        seq_lens: ``[num_reqs]`` int32.
+        block_table: ``[num_reqs, max_blocks]`` int32.
+        slot_mapping: ``[num_tokens]`` int64.
+        causal: whether a token sees only itself and what came before.
+    """
+
+    num_actual_tokens: int
+    max_query_len: int
+    query_start_loc: Tensor
+    max_seq_len: int
+    seq_lens: Tensor
+    block_table: Tensor
+    slot_mapping: Tensor
+    causal: bool
+
+
+M = TypeVar("M", bound=PagedMetadata)
+
+
+@dataclass(frozen=True)
+class RowSplit:
+    """A batch as decodes, at its front, and all other rows.
+
+    Attributes:
+        num_decodes: rows of ``decode_query_len`` tokens each; where no other rows bring tokens, the empty rows behind
+            them too, which padding added.
+        num_decode_tokens: their tokens.
+        num_prefills: rows behind them.
+        num_prefill_tokens: their tokens.
+        decode_query_len: tokens of each decode; 1 without any.
+    """
+
+    num_decodes: int
+    num_decode_tokens: int
+    num_prefills: int
+    num_prefill_tokens: int
+    decode_query_len: int
+
+
+def split_rows(common: CommonAttentionMetadata, most: int = 1) -> RowSplit:
+    """Split a batch behind the rows at its front that bring equally many tokens, at most ``most`` each.
+
+    Args:
+        common: the batch.
+        most: tokens of a decode: 1 and its draft tokens.
+    """
+    starts: Ints = common.query_start_loc_cpu.numpy()
+    lens, count = starts[1:] - starts[:-1], common.num_reqs
+    first = int(lens[0]) if count else 0
+    if not count or first > most:
+        return RowSplit(0, 0, count, common.num_actual_tokens, 1)
+    others = lens != first
+    decodes = int(others.argmax()) if others.any() else count
+    if not lens[decodes:].any():
+        return RowSplit(count, common.num_actual_tokens, 0, 0, max(first, 1))
+    if not first:
+        return RowSplit(0, 0, count, common.num_actual_tokens, 1)
+    tokens = decodes * first
+    return RowSplit(decodes, tokens, count - decodes, common.num_actual_tokens - tokens, first)
+
+
+def refusals(spec: KVCacheSpec) -> list[str]:
+    """What a spec asks for beyond plain keys and values of all tokens or a window; empty if nothing."""
+    if not isinstance(spec, AttentionSpec):
+        return [f"a {type(spec).__name__}"]
+    return [
+        told
+        for found, told in (
+            (spec.kv_quant_mode is not KVQuantMode.NONE or spec.state_content_bytes is not None, "a quantised cache"),
+            (spec.head_size_v != spec.head_size, f"values of {spec.head_size_v} elements"),
+            (spec.num_head_slots is not None or spec.tokens_per_state != 1, "packed heads or tokens"),
+            (isinstance(spec, FullAttentionSpec) and spec.attention_chunk_size is not None, "chunks"),
+            (type(spec) not in (FullAttentionSpec, SlidingWindowSpec), f"a {type(spec).__name__}"),
+        )
+        if found
+    ]
+
+
+def require_plain(backend: str, spec: KVCacheSpec, layer_names: Sequence[str]) -> int | None:
+    """The window that the cache is kept for, ``None`` for all tokens, of a spec of plain keys and values.
+
+    Raises:
+        ValueError: the spec asks for more; `refusals` says what.
+    """
+    odd = refusals(spec)
+    if odd or not isinstance(spec, FullAttentionSpec | SlidingWindowSpec):
+        raise ValueError(
+            f"layers {list(layer_names)} have {', '.join(odd)}: {spec!r}; {backend} serves plain keys and values, of "
+            "all tokens or a window"
+        )
+    return spec.sliding_window
+
+
+def kernel_support(spec: AttentionSpec) -> AttentionCGSupport:
+    """The batches that this library's own kernels attend to on a CUDA device without reading anything back.
+
+    Any, with the Triton kernels; the portable ones read nothing back for decodes of one token alone. Imports nothing.
+    """
+    if refusals(spec):
+        return AttentionCGSupport.NEVER
+    found = find_kernels("triton", torch.device("cuda"), spec.dtype)
+    if isinstance(found, Unavailable) or spec.head_size > MAX_HEAD:
+        return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
+    return AttentionCGSupport.ALWAYS
+
+
+def plain_cache_shape(num_blocks: int, spec: AttentionSpec) -> tuple[int, ...]:
+    """``[num_blocks, 2, num_kv_heads, block_size, head_size]``: keys and values of a block side by side."""
+    return (num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_size)
+
+
+class PagedImpl(AttentionImpl[M]):
+    """Writes the new keys and values, then attends, with the best kernels that the cache's device and dtype have.
+
+    A subclass overrides `attend` to hand over to its library what that takes.
+    """
+
+    def __init__(self, layer: AttentionLayerConfig) -> None:
+        super().__init__(layer)
+        self._kernels: AttentionKernels | None = None
+        self._cache: tuple[Tensor, Tensor, Tensor] | None = None
+        self._scoring: Scoring = PLAIN
+
+    @override
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: M) -> Tensor:
+        kernels, key_cache, value_cache = self._open(kv_cache)
+        kernels.write_kv_cache(key, value, key_cache, value_cache, attn_metadata.slot_mapping)
+        return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
+
+    @override
+    def forward_rotary(
+        self, query: Tensor, key: Tensor, value: Tensor, rotary: Rotary, kv_cache: Tensor, attn_metadata: M
+    ) -> Tensor:
+        kernels, key_cache, value_cache = self._open(kv_cache)
+        query = kernels.rope_and_cache(
+            query, key, value, rotary.cos, rotary.sin, key_cache, value_cache, attn_metadata.slot_mapping
+        )
+        return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
+
+    def choose_kernels(self, device: torch.device, dtype: torch.dtype) -> AttentionKernels:
+        """The kernels for a cache. Unless overridden: the fastest that there are."""
+        return select_kernels(device, dtype)
+
+    def attend(
+        self, kernels: AttentionKernels, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: M
+    ) -> Tensor:
+        """Attend over a cache that holds the new tokens.
+
+        Args:
+            kernels: this library's own.
+            query: ``[num_tokens, num_heads, head_size]``.
+            key_cache: ``[num_blocks, block_size, num_kv_heads, head_size]``.
+            value_cache: likewise.
+            metadata: this batch's.
+
+        Returns:
+            ``[num_tokens, num_heads, head_size]``; rows behind the batch's tokens are zero.
+        """
+        return kernels.paged_attention(
+            query,
+            key_cache,
+            value_cache,
+            query_start_loc=metadata.query_start_loc,
+            seq_lens=metadata.seq_lens,
+            block_table=metadata.block_table,
+            scale=self.layer.scale,
+            causal=self.layer.causal and metadata.causal,
+            max_query_len=metadata.max_query_len,
+            max_seq_len=metadata.max_seq_len,
+            scoring=self._scoring,
+        )
+
+    def _open(self, kv_cache: Tensor) -> tuple[AttentionKernels, Tensor, Tensor]:
+        """The kernels for a cache, and its keys and values; kept, since a layer's cache stays the same."""
+        if self._kernels is None or self._cache is None or self._cache[0] is not kv_cache:
+            self._kernels = self.choose_kernels(kv_cache.device, kv_cache.dtype)
+            self._scoring = layer_scoring(self.layer, kv_cache.device)
+            self._cache = (kv_cache, *split_kv(kv_cache, self.layer.kv_cache_layout))
+        return self._kernels, self._cache[1], self._cache[2]

@@ -1,0 +1,432 @@
+"""Attention by FlashInfer, where it is installed: found without importing it, imported when first planned for.
+
+FlashInfer splits its work in two: `plan` looks at a batch's lengths on the host, once for all layers that are alike,
+and `run` launches the kernels of one layer. It wants a batch's pages one behind the other, as in a compressed sparse
+row matrix, where others take a block table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from genericbuilders.kernels.native import Unavailable
+from genericbuilders.kernels.state.packages import find_package
+
+__all__ = [
+    "DecodeWrapper",
+    "FlashInferFunctions",
+    "FlashInferPlan",
+    "FlashInferPlanner",
+    "Heads",
+    "PageInputs",
+    "PrefillWrapper",
+    "find_flashinfer",
+    "load_flashinfer",
+    "page_inputs",
+    "why_not_flashinfer",
+]
+
+# What its kernels are compiled for; others exist for latent attention only.
+HEAD_SIZES = (64, 128, 256)
+DTYPES = (torch.float16, torch.bfloat16)
+# What FlashInfer recommends, for partial results of split sequences.
+WORKSPACE_BYTES = 128 * 2**20
+# Our caches are [blocks, heads, tokens of a block, elements].
+KV_LAYOUT = "HND"
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What `plan` is told of a layer: layers that agree in it share one plan.
+
+    Attributes:
+        num_heads: query heads.
+        num_kv_heads: key-value heads.
+        head_size: elements of a head.
+        scale: factor on the scores.
+        causal: whether a token sees only itself and what came before.
+        sliding_window: tokens that a token sees, its own included; ``None`` for all.
+        soft_cap: bound on the scores; ``None`` for none.
+        dtype: of queries and cache.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    scale: float
+    causal: bool
+    sliding_window: int | None
+    soft_cap: float | None
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, eq=False)
+class PageInputs:
+    """What FlashInfer is told of a batch. The pages are on the device; all else is on the host, where it plans.
+
+    Attributes:
+        qo_indptr: ``[num_rows + 1]`` int32: where each row's new tokens start.
+        paged_kv_indptr: ``[num_rows + 1]`` int32: where each row's pages start in ``paged_kv_indices``.
+        paged_kv_indices: ``[paged_kv_indptr[-1]]`` int32, on the device: the rows' blocks, one row behind the other.
+        paged_kv_last_page_len: ``[num_rows]`` int32: tokens in each row's last page, 1 to ``page_size``; 0 for a row
+            without pages.
+        page_size: tokens in a page.
+    """
+
+    qo_indptr: Tensor
+    paged_kv_indptr: Tensor
+    paged_kv_indices: Tensor
+    paged_kv_last_page_len: Tensor
+    page_size: int
+
+    def rows(self, first: int, last: int) -> PageInputs:
+        """The same for the rows from ``first`` up to ``last``, whose tokens and pages are then counted from 0."""
+        tokens, pages = self.qo_indptr[first : last + 1], self.paged_kv_indptr[first : last + 1]
+        return PageInputs(
+            tokens - tokens[0],
+            pages - pages[0],
+            self.paged_kv_indices[int(pages[0]) : int(pages[-1])],
+            self.paged_kv_last_page_len[first:last],
+            self.page_size,
+        )
+
+
+def page_inputs(query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, page_size: int) -> PageInputs:
+    """A batch's rows and pages as FlashInfer wants them. Waits for no device.
+
+    Args:
+        query_start_loc: ``[num_rows + 1]`` int32, on the host.
+        seq_lens: ``[num_rows]`` int32, on the host.
+        block_table: ``[num_rows, max_blocks]`` int32, or more rows, on the device.
+        page_size: tokens in a page.
+
+    Raises:
+        ValueError: the table has fewer columns than a sequence has pages.
+    """
+    lengths = seq_lens.numpy()
+    counts = -(-lengths // page_size)
+    indptr = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(counts, out=indptr[1:])
+    if counts.max(initial=0) > block_table.shape[1]:
+        row = int(counts.argmax())
+        raise ValueError(
+            f"block_table has {block_table.shape[1]} columns, and row {row}, a sequence of {lengths[row]} tokens in "
+            f"blocks of {page_size}, needs {counts[row]}"
+        )
+    owner = np.arange(len(lengths)).repeat(counts)
+    column = np.arange(int(indptr[-1])) - indptr[:-1].repeat(counts)
+    places = torch.as_tensor(np.stack((owner, column))).to(block_table.device, non_blocking=True)
+    last = np.where(lengths > 0, lengths - (counts - 1) * page_size, 0).astype(np.int32)
+    return PageInputs(
+        query_start_loc, torch.as_tensor(indptr), block_table[places[0], places[1]], torch.as_tensor(last), page_size
+    )
+
+
+def find_flashinfer() -> str | Unavailable:
+    """The version of flashinfer-python, or why it cannot be used; it is not imported."""
+    return find_package("flashinfer", "flashinfer-python", (0, 2))
+
+
+def why_not_flashinfer(heads: Heads, *, alibi: bool, sinks: bool) -> str | None:
+    """Why FlashInfer's kernels do not take a layer, or ``None`` where they do."""
+    if heads.dtype not in DTYPES:
+        return f"it computes in {', '.join(map(str, DTYPES))}, not in {heads.dtype}"
+    if heads.head_size not in HEAD_SIZES:
+        return f"it takes heads of {', '.join(map(str, HEAD_SIZES))} elements, not of {heads.head_size}"
+    if alibi or sinks:
+        return f"it is not asked for {'slopes' if alibi else 'sinks'}"
+    if heads.sliding_window is not None and not heads.causal:
+        return "its windows reach to the left only, and the layer sees both sides"
+    return None
+
+
+PagedKV: TypeAlias = tuple[Tensor, Tensor]
+
+
+class DecodeWrapper(Protocol):
+    """``BatchDecodeWithPagedKVCacheWrapper``, as far as it is used here."""
+
+    def plan(
+        self,
+        indptr: Tensor,
+        indices: Tensor,
+        last_page_len: Tensor,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        page_size: int,
+        *,
+        window_left: int,
+        logits_soft_cap: float | None,
+        q_data_type: torch.dtype,
+        kv_data_type: torch.dtype,
+        sm_scale: float,
+    ) -> None:
+        """Look at the rows' pages; see `PageInputs`."""
+        ...
+
+    def run(self, q: Tensor, paged_kv_cache: PagedKV, *, out: Tensor) -> Tensor:
+        """Attend: row ``i`` has one token, ``q[i]``."""
+        ...
+
+
+class PrefillWrapper(Protocol):
+    """``BatchPrefillWithPagedKVCacheWrapper``, as far as it is used here."""
+
+    def plan(
+        self,
+        qo_indptr: Tensor,
+        paged_kv_indptr: Tensor,
+        paged_kv_indices: Tensor,
+        paged_kv_last_page_len: Tensor,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim_qk: int,
+        page_size: int,
+        *,
+        causal: bool,
+        sm_scale: float,
+        window_left: int,
+        logits_soft_cap: float | None,
+        q_data_type: torch.dtype,
+        kv_data_type: torch.dtype,
+    ) -> None:
+        """Look at the rows' tokens and pages; see `PageInputs`."""
+        ...
+
+    def run(self, q: Tensor, paged_kv_cache: PagedKV, *, out: Tensor) -> Tensor:
+        """Attend: row ``i`` has the tokens from ``qo_indptr[i]`` to the next entry."""
+        ...
+
+
+class MakesDecode(Protocol):
+    """Constructs a `DecodeWrapper`."""
+
+    def __call__(
+        self,
+        float_workspace_buffer: Tensor,
+        kv_layout: str,
+        *,
+        use_cuda_graph: bool,
+        use_tensor_cores: bool,
+        paged_kv_indptr_buffer: Tensor | None,
+        paged_kv_indices_buffer: Tensor | None,
+        paged_kv_last_page_len_buffer: Tensor | None,
+    ) -> DecodeWrapper:
+        """A wrapper; with ``use_cuda_graph`` for as many rows as its buffers have, which `plan` writes to."""
+        ...
+
+
+class MakesPrefill(Protocol):
+    """Constructs a `PrefillWrapper`."""
+
+    def __call__(self, float_workspace_buffer: Tensor, kv_layout: str) -> PrefillWrapper:
+        """A wrapper for batches of any size."""
+        ...
+
+
+@dataclass(frozen=True)
+class FlashInferFunctions:
+    """What is used of FlashInfer.
+
+    Attributes:
+        decode: its wrapper of decodes.
+        prefill: its wrapper of all other rows.
+    """
+
+    decode: MakesDecode
+    prefill: MakesPrefill
+
+
+def load_flashinfer() -> FlashInferFunctions:
+    """Import FlashInfer.
+
+    Raises:
+        ImportError: that fails, or it lacks something.
+    """
+    module = import_module("flashinfer")
+    return FlashInferFunctions(
+        decode=module.BatchDecodeWithPagedKVCacheWrapper, prefill=module.BatchPrefillWithPagedKVCacheWrapper
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class FlashInferPlan:
+    """A batch planned for layers that agree in their `Heads`. It holds until the next batch is planned for them.
+
+    Attributes:
+        decode: planned for the decodes; ``None`` without any.
+        num_decode_tokens: tokens of the decodes, padding included where a graph holds them.
+        prefill: planned for all other rows; ``None`` without any.
+        num_tokens: tokens of all rows.
+    """
+
+    decode: DecodeWrapper | None
+    num_decode_tokens: int
+    prefill: PrefillWrapper | None
+    num_tokens: int
+
+    def run(self, query: Tensor, key_cache: Tensor, value_cache: Tensor) -> Tensor:
+        """Attend; see `genericbuilders.kernels.protocols.PagedAttention` for the tensors.
+
+        Returns:
+            ``[num_tokens, num_heads, head_size]``; zero behind the rows' tokens.
+        """
+        cache = (key_cache.transpose(1, 2), value_cache.transpose(1, 2))
+        out, decoded = torch.empty_like(query, memory_format=torch.contiguous_format), self.num_decode_tokens
+        if self.decode is not None:
+            self.decode.run(query[:decoded].contiguous(), cache, out=out[:decoded])
+        if self.prefill is not None:
+            rest = slice(decoded, self.num_tokens)
+            self.prefill.run(query[rest].contiguous(), cache, out=out[rest])
+        out[self.num_tokens :] = 0
+        return out
+
+
+class FlashInferPlanner:
+    """Plans batches, and keeps the wrappers: one of decodes and one of other rows for each `Heads`.
+
+    Uniform decodes that a graph was captured with have wrappers of their own, whose buffers stay where they are:
+    planning for as many rows again writes to them, and a replay of the graph reads them.
+
+    Args:
+        functions: gives FlashInfer's functions, or why there are none; called when first planned for.
+        device: where the cache is.
+    """
+
+    def __init__(self, functions: Callable[[], FlashInferFunctions | Unavailable], device: torch.device) -> None:
+        self._functions = functions
+        self._device = device
+        self._workspace: Tensor | None = None
+        self._decodes: dict[Heads, DecodeWrapper] = {}
+        self._prefills: dict[Heads, PrefillWrapper] = {}
+        self._graphs: dict[tuple[Heads, int], DecodeWrapper] = {}
+
+    def plan(
+        self,
+        heads: Heads,
+        inputs: PageInputs,
+        num_decodes: int,
+        padded_tokens: int,
+        *,
+        capture_pages: int | None = None,
+    ) -> FlashInferPlan | None:
+        """Plan a batch whose first ``num_decodes`` rows bring one token each, or, behind those, none.
+
+        Args:
+            heads: the layers'.
+            inputs: the batch.
+            num_decodes: rows at its front that are decodes; empty rows among them are padding.
+            padded_tokens: tokens that queries will have, padding included.
+            capture_pages: the most pages that as many decodes have together, if a graph is captured with this batch.
+
+        Returns:
+            The plan, or ``None`` where FlashInfer is installed, but cannot be imported.
+        """
+        functions = self._functions()
+        if isinstance(functions, Unavailable):
+            return None
+        rows, tokens = len(inputs.paged_kv_last_page_len), int(inputs.qo_indptr[-1])
+        decode, decoded = self._decode(functions, heads, inputs, num_decodes, padded_tokens, capture_pages)
+        prefill = None
+        if num_decodes < rows:
+            prefill = self._prefills.get(heads) or functions.prefill(self._shared(), KV_LAYOUT)
+            self._prefills[heads] = prefill
+            rest = inputs.rows(num_decodes, rows)
+            prefill.plan(
+                rest.qo_indptr,
+                rest.paged_kv_indptr,
+                rest.paged_kv_indices,
+                rest.paged_kv_last_page_len,
+                heads.num_heads,
+                heads.num_kv_heads,
+                heads.head_size,
+                rest.page_size,
+                causal=heads.causal,
+                sm_scale=heads.scale,
+                window_left=_window_left(heads),
+                logits_soft_cap=heads.soft_cap,
+                q_data_type=heads.dtype,
+                kv_data_type=heads.dtype,
+            )
+        return FlashInferPlan(decode, decoded, prefill, tokens)
+
+    def _decode(
+        self,
+        functions: FlashInferFunctions,
+        heads: Heads,
+        inputs: PageInputs,
+        num_decodes: int,
+        padded_tokens: int,
+        capture_pages: int | None,
+    ) -> tuple[DecodeWrapper | None, int]:
+        """The decodes' wrapper, planned, and the tokens that it takes."""
+        rows, tokens = len(inputs.paged_kv_last_page_len), int(inputs.qo_indptr[num_decodes])
+        whole = num_decodes == rows and 0 < rows <= padded_tokens
+        graph = self._graphs.get((heads, rows)) if whole else None
+        if graph is None and whole and capture_pages is not None:
+            graph = self._graphs[heads, rows] = self._for_graph(functions, rows, capture_pages)
+        if graph is not None:
+            wrapper, count = graph, rows
+        elif tokens:
+            wrapper = self._decodes.get(heads) or functions.decode(
+                self._shared(),
+                KV_LAYOUT,
+                use_cuda_graph=False,
+                use_tensor_cores=True,
+                paged_kv_indptr_buffer=None,
+                paged_kv_indices_buffer=None,
+                paged_kv_last_page_len_buffer=None,
+            )
+            self._decodes[heads] = wrapper
+            # It takes one token from each row, and empty rows have none.
+            count = tokens
+        else:
+            return None, 0
+        front = inputs.rows(0, count)
+        wrapper.plan(
+            front.paged_kv_indptr,
+            front.paged_kv_indices,
+            front.paged_kv_last_page_len,
+            heads.num_heads,
+            heads.num_kv_heads,
+            heads.head_size,
+            front.page_size,
+            window_left=_window_left(heads),
+            logits_soft_cap=heads.soft_cap,
+            q_data_type=heads.dtype,
+            kv_data_type=heads.dtype,
+            sm_scale=heads.scale,
+        )
+        return wrapper, count
+
+    def _for_graph(self, functions: FlashInferFunctions, rows: int, pages: int) -> DecodeWrapper:
+        def buffer(size: int) -> Tensor:
+            return torch.zeros(size, dtype=torch.int32, device=self._device)
+
+        return functions.decode(
+            self._shared(),
+            KV_LAYOUT,
+            use_cuda_graph=True,
+            use_tensor_cores=True,
+            paged_kv_indptr_buffer=buffer(rows + 1),
+            paged_kv_indices_buffer=buffer(pages),
+            paged_kv_last_page_len_buffer=buffer(rows),
+        )
+
+    def _shared(self) -> Tensor:
+        """The workspace: layers run one behind the other, so that all wrappers may write to one."""
+        if self._workspace is None:
+            self._workspace = torch.zeros(WORKSPACE_BYTES, dtype=torch.uint8, device=self._device)
+        return self._workspace
+
+
+def _window_left(heads: Heads) -> int:
+    return -1 if heads.sliding_window is None else heads.sliding_window - 1
