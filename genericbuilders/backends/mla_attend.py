@@ -47,7 +47,7 @@ def absorb(query: Tensor, kv_up: Tensor, layer: LatentLayerConfig) -> Tensor:
 
 
 def value_of(attended: Tensor, kv_up: Tensor, layer: LatentLayerConfig) -> Tensor:
-    """Each head's value, ``[num_tokens, num_heads, v_head_dim]``, from latents ``[num_tokens, num_heads, kv_lora_rank]``."""
+    """Each head's value, ``[num_tokens, num_heads, v_head_dim]``, from ``[num_tokens, num_heads, kv_lora_rank]``."""
     return torch.einsum("thl,hvl->thv", attended, kv_up[:, layer.qk_nope_head_dim :])
 
 

@@ -13,8 +13,9 @@ from genericbuilders.kernels.validation import check_block_table, check_causal, 
 
 __all__ = ["select_topk", "sparse_attention"]
 
-# Elements that are gathered or computed at once, for a number of rows or tokens (float32: 64 MiB).
-CHUNK_ELEMENTS = 16 * 2**20
+# Elements that are gathered or computed at once, for a number of rows or tokens. In float32 16 MiB, which a CPU's
+# allocator keeps for the next chunk; more it would get from the system anew each time.
+CHUNK_ELEMENTS = 4 * 2**20
 # Products of queries and keys, all heads included, that are computed before they are summed: what a CPU's cache holds.
 PRODUCTS = 2**20
 # A position in the lower half of a key that sorts by score first; larger for earlier ones.
@@ -158,8 +159,9 @@ def sparse_attention(query: Tensor, cache: Tensor, slots: Tensor, *, value_size:
         read = torch.where(chosen, part, stand_in)
         keys = cache[torch.div(read, block_size, rounding_mode="floor"), read % block_size][:, None]
         seen = (chosen | ~some[:, None])[:, None, None]
+        # Values as long as keys: torch's fused kernel takes no others, and the rest of them costs less than doing without.
         attended = F.scaled_dot_product_attention(
-            query[first : first + step, None], keys, keys[..., :value_size], attn_mask=seen, scale=scale
+            query[first : first + step, None], keys, keys, attn_mask=seen, scale=scale
         )
-        out[first : first + step] = torch.where(some[:, None, None], attended[:, 0], 0.0)
+        out[first : first + step] = torch.where(some[:, None, None], attended[:, 0, :, :value_size], 0.0)
     return out
