@@ -15,12 +15,14 @@ from typing_extensions import TypeVar
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, LatentLayerConfig, StateLayerConfig
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.rotary import Rotary, apply_rotary
+from genericbuilders.sparse_config import IndexLayerConfig
 from genericbuilders.specs import KVCacheSpec
 
 __all__ = [
     "AttentionCGSupport",
     "AttentionImpl",
     "AttentionMetadataBuilder",
+    "IndexImpl",
     "InputsImpl",
     "LatentImpl",
     "LayerImpl",
@@ -173,6 +175,13 @@ class LatentImpl(InputsImpl[M, X]):
     """Computes latent attention for one layer: its cache holds one vector a token, for all heads."""
 
     def __init__(self, layer: LatentLayerConfig) -> None:
+        self.layer = layer
+
+
+class IndexImpl(InputsImpl[M, X]):
+    """Selects the tokens that each token of another layer attends over: its cache holds one key a token."""
+
+    def __init__(self, layer: IndexLayerConfig) -> None:
         self.layer = layer
 
 

@@ -12,7 +12,7 @@ from genericbuilders.model import LoadError
 from genericbuilders.specs import MambaCacheMode
 from genericbuilders_transformers.mixers.base import Mixer, MixerPlace, RunningStep
 
-__all__ = ["FAMILIES", "HybridFamily", "attention_indices", "family_of", "place_mixers"]
+__all__ = ["FAMILIES", "HybridFamily", "attention_indices", "family_of", "is_latent", "place_mixers"]
 
 # What transformers calls a layer's kind; it has no word for the other one, which DeepSeek's layers all are.
 ATTENTION = "full_attention"
@@ -64,6 +64,12 @@ def attention_indices(config: PretrainedConfig) -> list[int]:
     return [index for index, kind in enumerate(_layer_types(config)) if kind == ATTENTION]
 
 
+def is_latent(config: PretrainedConfig) -> bool:
+    """Whether all layers are of latent attention."""
+    family = family_of(config)
+    return family is not None and family.kind == LATENT
+
+
 def place_mixers(
     hf: PreTrainedModel,
     block_size: int,
@@ -103,8 +109,7 @@ def place_mixers(
 
 
 def _layer_types(config: PretrainedConfig) -> Sequence[str]:
-    family = family_of(config)
-    if family is not None and family.kind == LATENT:
+    if is_latent(config):
         return [LATENT] * config.num_hidden_layers
     kinds: Sequence[str] | None = getattr(config, "layer_types", None)
     if kinds is None or len(kinds) != config.num_hidden_layers:
@@ -149,6 +154,12 @@ def _latent(module: nn.Module, place: MixerPlace) -> Mixer:
     return latent_attention(module, place)
 
 
+def _sparse_latent(module: nn.Module, place: MixerPlace) -> Mixer:
+    from genericbuilders_transformers.mixers.sparse_latent import sparse_latent_attention
+
+    return sparse_latent_attention(module, place)
+
+
 FAMILIES: Mapping[str, HybridFamily] = {
     "falcon_mamba": HybridFamily("backbone.layers", "mixer", "linear_attention", _mamba1),
     "jamba": HybridFamily("model.layers", "mamba", "linear_attention", _mamba1),
@@ -158,6 +169,7 @@ FAMILIES: Mapping[str, HybridFamily] = {
     "minimax": HybridFamily("model.layers", "self_attn", "linear_attention", _lightning, fixed_silu=False),
     "deepseek_v2": HybridFamily("model.layers", "self_attn", LATENT, _latent, fixed_silu=False),
     "deepseek_v3": HybridFamily("model.layers", "self_attn", LATENT, _latent, fixed_silu=False),
+    "deepseek_v32": HybridFamily("model.layers", "self_attn", LATENT, _sparse_latent, fixed_silu=False),
     "lfm2": HybridFamily("model.layers", "conv", "conv", _short_conv, fixed_silu=False),
 }
 """By the model type that ``config.json`` names."""

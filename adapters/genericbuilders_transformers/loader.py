@@ -24,6 +24,7 @@ ARCHITECTURES = (
     "Llama4ForCausalLM",
     "DeepseekV2ForCausalLM",
     "DeepseekV3ForCausalLM",
+    "DeepseekV32ForCausalLM",
     "BambaForCausalLM",
     "FalconMambaForCausalLM",
     "JambaForCausalLM",

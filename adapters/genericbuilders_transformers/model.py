@@ -18,7 +18,7 @@ from genericbuilders.backends.flash_attn import FlashAttentionMetadata
 from genericbuilders.model import ForwardContext, LoadedModel, LoadError, LoadOptions, Model
 from genericbuilders.specs import KVQuantMode, MambaCacheMode
 from genericbuilders_transformers.attention import ATTENTION_NAME, LayerCalls, register_attention
-from genericbuilders_transformers.families import attention_indices, family_of, place_mixers
+from genericbuilders_transformers.families import attention_indices, family_of, is_latent, place_mixers
 from genericbuilders_transformers.fuse import fuse_layers
 from genericbuilders_transformers.layers import attention_heads, attention_layers, layer_reach
 from genericbuilders_transformers.mixers.base import RunningStep
@@ -77,7 +77,7 @@ class TransformersModel(Model):
         self._running = RunningStep()
         states = block_size if mamba_block_size is None else mamba_block_size
         mixers = place_mixers(hf, block_size, states, mamba_cache_mode, self._running)
-        placed = {index: mixer.placed for index, mixer in mixers.items()}
+        placed = {index: mixer.all_placed for index, mixer in mixers.items()}
         self.attention_layers: Mapping[int, AttentionLayer[FlashAttentionMetadata]] = {}
         self.num_fused_layers = 0
         indices = attention_indices(config)
@@ -86,15 +86,17 @@ class TransformersModel(Model):
                 "no layer of it caches plain keys and values, so that there is nothing to quantise to "
                 f"{kv_cache_dtype.name}"
             )
+        if indices or is_latent(config):
+            # Under a name that has no mask function, transformers makes no masks; nobody would read them.
+            register_attention()
+            hf.set_attn_implementation(ATTENTION_NAME)
         if indices:
             heads = attention_heads(config)
             made = quantised_layers(attention_layers(hf, indices, heads, block_size), kv_cache_dtype)
             self.attention_layers = {index: layer for index, (layer, _) in made.items()}
-            placed |= {index: each for index, (_, each) in made.items()}
-            register_attention()
-            hf.set_attn_implementation(ATTENTION_NAME)
+            placed |= {index: (each,) for index, (_, each) in made.items()}
             self.num_fused_layers = fuse_layers(hf, heads) if fuse else 0
-        self.layers = [placed[index] for index in sorted(placed)]
+        self.layers = [each for index in sorted(placed) for each in placed[index]]
 
     @override
     def forward(self, input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from genericbuilders.adapter.attention import AttentionLayer, BackendAdapter
 from genericbuilders.adapter.bound import BoundGroup, TypedAdapter, TypedLayer
 from genericbuilders.adapter.erased import Adapter, BackendUnavailableError, BindError, Group, Layer, Step
+from genericbuilders.adapter.index import IndexAdapter, IndexLayer
 from genericbuilders.adapter.latent import LatentAdapter, LatentLayer
 from genericbuilders.adapter.state import StateAdapter, StateLayer
 
@@ -16,6 +17,8 @@ __all__ = [
     "BindError",
     "BoundGroup",
     "Group",
+    "IndexAdapter",
+    "IndexLayer",
     "LatentAdapter",
     "LatentLayer",
     "Layer",

@@ -12,11 +12,13 @@ from genericbuilders.backends.flashinfer import FLASHINFER
 from genericbuilders.backends.fp8_kv import FP8_KV
 from genericbuilders.backends.gdn import GDN
 from genericbuilders.backends.hpc import HPC
+from genericbuilders.backends.indexer import INDEXER
 from genericbuilders.backends.int8_kv import INT8_KV
 from genericbuilders.backends.linear import LINEAR
 from genericbuilders.backends.mamba1 import MAMBA1
 from genericbuilders.backends.mamba2 import MAMBA2
 from genericbuilders.backends.mla import MLA
+from genericbuilders.backends.mla_sparse import MLA_SPARSE
 from genericbuilders.backends.short_conv import SHORT_CONV
 from genericbuilders.backends.triton import TRITON
 from genericbuilders.backends.turboquant import TURBOQUANT
@@ -32,6 +34,8 @@ BUILT_IN: tuple[Adapter, ...] = (
     FP8_KV,
     INT8_KV,
     TURBOQUANT,
+    MLA_SPARSE,
+    INDEXER,
     MAMBA1,
     MAMBA2,
     GDN,

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import LatentAdapter
-from genericbuilders.backends.mla_common import ContextChunk, MLACommonMetadata, MLACommonMetadataBuilder, MLAPrefill
+from genericbuilders.backends.mla_attend import MLAInputs, attend_decodes, attend_prefills, write_latents
+from genericbuilders.backends.mla_common import MLACommonMetadata, MLACommonMetadataBuilder
 from genericbuilders.builder import LatentImpl
-from genericbuilders.config import LatentLayerConfig
-from genericbuilders.kernels.merge import merge_attention_states
-from genericbuilders.kernels.select import AttentionKernels, select_kernels
+from genericbuilders.kernels.select import select_kernels
 
 __all__ = ["MLA", "MLAImpl", "MLAInputs", "MLAMetadata", "MLAMetadataBuilder"]
 
@@ -32,23 +30,6 @@ class MLAMetadataBuilder(MLACommonMetadataBuilder[MLAMetadata]):
         return MLAMetadata
 
 
-@dataclass(frozen=True)
-class MLAInputs:
-    """What one layer of latent attention brings.
-
-    Attributes:
-        query: ``[num_tokens, num_heads, qk_nope_head_dim + qk_rope_head_dim]``, the part with positions last, rotated.
-        latent: ``[num_tokens, kv_lora_rank + qk_rope_head_dim]``: the normalised latent vector, then the shared key
-            with positions, rotated.
-        kv_up: ``[num_heads, qk_nope_head_dim + v_head_dim, kv_lora_rank]``: expands a latent vector into each head's
-            key without positions and its value.
-    """
-
-    query: Tensor
-    latent: Tensor
-    kv_up: Tensor
-
-
 class MLAImpl(LatentImpl[MLAMetadata, MLAInputs]):
     """Stores latent vectors; decodes attend over them, prefills over keys and values expanded from them."""
 
@@ -57,91 +38,17 @@ class MLAImpl(LatentImpl[MLAMetadata, MLAInputs]):
         """The heads' results, ``[num_tokens, num_heads, v_head_dim]``; see `InputsImpl.forward`."""
         layer, query = self.layer, inputs.query
         kernels = select_kernels(kv_cache.device, kv_cache.dtype)
-        keys, values = _as_keys(kv_cache, layer)
-        latent = inputs.latent[:, None]
-        kernels.write_kv_cache(latent, latent[..., : layer.kv_lora_rank], keys, values, attn_metadata.slot_mapping)
+        write_latents(kernels, layer, inputs, kv_cache, attn_metadata.slot_mapping)
         out = query.new_zeros(len(query), layer.num_heads, layer.v_head_dim)
         decoded, tokens = attn_metadata.num_decode_tokens, attn_metadata.num_actual_tokens
         if attn_metadata.decode is not None:
-            decode = attn_metadata.decode
-            attended = kernels.paged_attention(
-                _absorb(query[:decoded], inputs.kv_up, layer),
-                keys,
-                values,
-                query_start_loc=decode.query_start_loc,
-                seq_lens=decode.seq_lens,
-                block_table=decode.block_table,
-                scale=layer.scale,
-                causal=True,
-                max_query_len=1,
-                max_seq_len=decode.max_seq_len,
-            )
-            value_up = inputs.kv_up[:, layer.qk_nope_head_dim :]
-            out[:decoded] = torch.einsum("thl,hvl->thv", attended, value_up)
+            part = MLAInputs(query[:decoded], inputs.latent[:decoded], inputs.kv_up)
+            out[:decoded] = attend_decodes(kernels, layer, part, kv_cache, attn_metadata.decode)
         if attn_metadata.prefill is not None:
             new = slice(decoded, tokens)
             part = MLAInputs(query[new], inputs.latent[new], inputs.kv_up)
-            out[new] = _attend_prefills(kernels, layer, part, kv_cache, attn_metadata.prefill)
+            out[new] = attend_prefills(kernels, layer, part, kv_cache, attn_metadata.prefill)
         return out
-
-
-def _as_keys(kv_cache: Tensor, layer: LatentLayerConfig) -> tuple[Tensor, Tensor]:
-    """The cache as keys of one head, and as its values, which are the front of the same vectors."""
-    keys = kv_cache[:, :, None]
-    return keys, keys[..., : layer.kv_lora_rank]
-
-
-def _absorb(query: Tensor, kv_up: Tensor, layer: LatentLayerConfig) -> Tensor:
-    """Queries that ask a latent vector what they would ask the keys expanded from it."""
-    nope = layer.qk_nope_head_dim
-    return torch.cat((torch.einsum("thd,hdl->thl", query[..., :nope], kv_up[:, :nope]), query[..., nope:]), -1)
-
-
-def _expand(latent: Tensor, kv_up: Tensor, layer: LatentLayerConfig) -> tuple[Tensor, Tensor]:
-    """Each head's keys and values, from latent vectors ``[num_tokens, latent_size]``."""
-    rank, nope = layer.kv_lora_rank, layer.qk_nope_head_dim
-    expanded = torch.einsum("tl,hdl->thd", latent[:, :rank], kv_up)
-    position = latent[:, None, rank:].expand(-1, layer.num_heads, -1)
-    return torch.cat((expanded[..., :nope], position), -1), expanded[..., nope:].contiguous()
-
-
-def _attend_prefills(
-    kernels: AttentionKernels, layer: LatentLayerConfig, new: MLAInputs, kv_cache: Tensor, prefill: MLAPrefill
-) -> Tensor:
-    """Prefills attend over their new tokens, then over each chunk of their context; results are merged."""
-    starts, longest = prefill.query_start_loc, prefill.max_query_len
-    key, value = _expand(new.latent, new.kv_up, layer)
-    outs: list[Tensor] = []
-    lses: list[Tensor] = []
-
-    def attend(key: Tensor, value: Tensor, cu_seqlens_k: Tensor, max_seqlen_k: int, causal: bool) -> None:
-        lse = new.query.new_empty(new.query.shape[:2], dtype=torch.float32)
-        out = kernels.varlen_attention(
-            new.query,
-            key,
-            value,
-            cu_seqlens_q=starts,
-            cu_seqlens_k=cu_seqlens_k,
-            max_seqlen_q=longest,
-            max_seqlen_k=max_seqlen_k,
-            scale=layer.scale,
-            causal=causal,
-            lse=lse,
-        )
-        outs.append(out)
-        lses.append(lse)
-
-    attend(key, value, starts, longest, causal=True)
-    for chunk in prefill.context:
-        key, value = _expand(_gather(kv_cache, chunk), new.kv_up, layer)
-        attend(key, value, chunk.cu_seq_lens, chunk.max_seq_len, causal=False)
-    return outs[0] if len(outs) == 1 else merge_attention_states(outs, lses)
-
-
-def _gather(kv_cache: Tensor, chunk: ContextChunk) -> Tensor:
-    """The latent vectors of a chunk, ``[num_tokens, latent_size]``."""
-    slots = chunk.slots
-    return kv_cache[slots // kv_cache.shape[1], slots % kv_cache.shape[1]]
 
 
 MLA = LatentAdapter("mla", MLAMetadataBuilder, MLAImpl)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
@@ -23,7 +24,18 @@ from genericbuilders.config import EngineConfig, check_latents
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import KVQuantMode, MLAAttentionSpec, cdiv
 
-__all__ = ["ContextChunk", "MLACommonMetadata", "MLACommonMetadataBuilder", "MLADecode", "MLAPrefill", "cut_context"]
+__all__ = [
+    "ContextChunk",
+    "MLACommonMetadata",
+    "MLACommonMetadataBuilder",
+    "MLADecode",
+    "MLAPrefill",
+    "check_table",
+    "count_decodes",
+    "cut_context",
+    "require_plain",
+    "send",
+]
 
 # Tokens whose keys and values may be expanded at once, whatever the run's limits.
 MAX_WORKSPACE_TOKENS = 64 * 1024
@@ -149,7 +161,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
         self._metadata_type = self.metadata_type
-        _require_plain(kv_cache_spec, layer_names)
+        require_plain(kv_cache_spec, layer_names)
         check_latents(config, layer_names, kv_cache_spec.head_size)
         wanted = max(8 * config.max_model_len, 4 * config.max_num_seqs * kv_cache_spec.block_size)
         self.workspace_tokens: int = min(wanted, MAX_WORKSPACE_TOKENS)
@@ -181,7 +193,8 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
     ) -> M:
         common = common_attn_metadata
         count = common.num_reqs
-        decodes = self._num_decodes(common)
+        check_table(common, self.kv_cache_spec.block_size)
+        decodes = count_decodes(common)
         decode = prefill = None
         if decodes:
             decode = MLADecode(
@@ -196,7 +209,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
             count,
             common.num_actual_tokens,
             decodes,
-            common.num_actual_tokens if prefill is None else self._tokens_before(common, decodes),
+            common.num_actual_tokens if decodes == count else int(common.query_start_loc_cpu[decodes]),
             count - decodes,
             common.query_start_loc,
             common.seq_lens,
@@ -218,37 +231,29 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
             prefill = replace(prefill, context=moved)
         return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping, decode=decode, prefill=prefill)
 
-    @staticmethod
-    def _num_decodes(common: CommonAttentionMetadata) -> int:
-        """Rows at the front of at most one token: padding behind them attends over nothing."""
-        if common.max_query_len <= 1:
-            return common.num_reqs
-        starts: Ints = common.query_start_loc_cpu.numpy()
-        return int((starts[1:] - starts[:-1] > 1).argmax())
-
-    @staticmethod
-    def _tokens_before(common: CommonAttentionMetadata, row: int) -> int:
-        return int(common.query_start_loc_cpu[row])
-
-    def _prefill(self, common: CommonAttentionMetadata, first: int) -> MLAPrefill:
+    def _prefill(
+        self, common: CommonAttentionMetadata, first: int, taken: npt.NDArray[np.bool_] | None = None
+    ) -> MLAPrefill | None:
+        """The rows from ``first`` on; those that are not ``taken`` are left without tokens."""
         computed: Ints = common.num_computed_tokens_cpu.numpy()[first:]
         starts: Ints = common.query_start_loc_cpu.numpy()[first:]
         lens = starts[1:] - starts[:-1]
+        if taken is None:
+            loc = common.query_start_loc[first:] - common.query_start_loc[first] if first else common.query_start_loc
+        else:
+            lens = np.where(taken, lens, 0)
+            loc = send(_starts(lens), self.device)
         # What the buffers hold for a row without tokens is nobody's context.
         context = np.where(lens > 0, computed, 0)
-        loc = common.query_start_loc[first:] - common.query_start_loc[first] if first else common.query_start_loc
         chunks = self._chunks(context, common.block_table_tensor[first:]) if int(context.max(initial=0)) else ()
         return MLAPrefill(loc, common.max_query_len, chunks)
 
     def _chunks(self, context: Ints, block_table: Tensor) -> tuple[ContextChunk, ...]:
         found: list[ContextChunk] = []
         for starts, lengths in cut_context(context, self.workspace_tokens, self.kv_cache_spec.block_size):
-            cu = np.zeros(len(lengths) + 1, dtype=np.int32)
-            np.cumsum(lengths, out=cu[1:])
-            sent = torch.as_tensor(cu)
-            if self.device.type != "cpu":
-                sent = sent.pin_memory().to(self.device, non_blocking=True)
+            cu = _starts(lengths)
             size, longest = self.kv_cache_spec.block_size, int(lengths.max())
+            sent = send(cu, self.device)
             found.append(ContextChunk(sent, starts, lengths, block_table, size, longest, int(cu[-1])))
         return tuple(found)
 
@@ -274,7 +279,40 @@ def cut_context(context: Ints, workspace_tokens: int, block_size: int) -> list[t
     ]
 
 
-def _require_plain(spec: MLAAttentionSpec, layer_names: Sequence[str]) -> None:
+def count_decodes(common: CommonAttentionMetadata) -> int:
+    """Rows at the front of at most one token: padding behind them attends over nothing."""
+    if common.max_query_len <= 1:
+        return common.num_reqs
+    starts: Ints = common.query_start_loc_cpu.numpy()
+    return int((starts[1:] - starts[:-1] > 1).argmax())
+
+
+def check_table(common: CommonAttentionMetadata, block_size: int) -> None:
+    """Check that the longest sequence's blocks have a column each.
+
+    Raises:
+        ValueError: the block table is narrower.
+    """
+    columns, needed = common.block_table_tensor.shape[1], cdiv(common.max_seq_len, block_size)
+    if columns < needed:
+        raise ValueError(
+            f"block_table has {columns} columns, and a sequence of {common.max_seq_len} tokens in blocks of "
+            f"{block_size} needs {needed}"
+        )
+
+
+def send(values: Ints, device: torch.device) -> Tensor:
+    """Host values on ``device``, without waiting for it; on a CPU the same memory."""
+    tensor = torch.as_tensor(values)
+    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+def require_plain(spec: MLAAttentionSpec, layer_names: Sequence[str]) -> None:
+    """Check that the cache holds one plain vector a token.
+
+    Raises:
+        ValueError: it is quantised, has a window, or more than one head.
+    """
     plain = MLAAttentionSpec(
         block_size=spec.block_size,
         num_kv_heads=1,
@@ -289,3 +327,9 @@ def _require_plain(spec: MLAAttentionSpec, layer_names: Sequence[str]) -> None:
             f"layers {list(layer_names)} have {spec!r}; latent attention is served with one plain vector a token for "
             "all heads, without a window or a quantised cache"
         )
+
+
+def _starts(lengths: Ints) -> Ints:
+    starts = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=starts[1:])
+    return starts

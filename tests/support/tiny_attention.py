@@ -10,6 +10,8 @@ from transformers import (
     DeepseekV2ForCausalLM,
     DeepseekV3Config,
     DeepseekV3ForCausalLM,
+    DeepseekV32Config,
+    DeepseekV32ForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
@@ -193,6 +195,43 @@ def _deepseek_v3() -> PreTrainedModel:
     )
 
 
+def _deepseek_v32() -> PreTrainedModel:
+    return tiny_sparse(WINDOW)
+
+
+def tiny_sparse(topk: int) -> PreTrainedModel:
+    """DeepSeek-V3.2, not yet random, whose tokens attend over ``topk`` others.
+
+    With so many indexer heads no two keys score the same: one of few heads scores 0 for many.
+    """
+    return DeepseekV32ForCausalLM(
+        DeepseekV32Config(
+            vocab_size=VOCAB_SIZE,
+            hidden_size=32,
+            intermediate_size=48,
+            moe_intermediate_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            kv_lora_rank=12,
+            q_lora_rank=10,
+            qk_nope_head_dim=6,
+            qk_rope_head_dim=4,
+            v_head_dim=5,
+            first_k_dense_replace=1,
+            n_routed_experts=4,
+            n_shared_experts=1,
+            num_experts_per_tok=2,
+            n_group=2,
+            topk_group=1,
+            index_topk=topk,
+            index_head_dim=8,
+            index_n_heads=32,
+            max_position_embeddings=MODEL_LEN,
+        )
+    )
+
+
 MAKERS: Mapping[str, Callable[[], PreTrainedModel]] = {
     "mistral": _mistral,
     "gemma2": _gemma2,
@@ -201,5 +240,6 @@ MAKERS: Mapping[str, Callable[[], PreTrainedModel]] = {
     "llama4": _llama4,
     "deepseek_v2": _deepseek_v2,
     "deepseek_v3": _deepseek_v3,
+    "deepseek_v32": _deepseek_v32,
 }
 ATTENTION_FAMILIES = tuple(MAKERS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic
@@ -86,6 +86,11 @@ class Mixer(nn.Module):
     """
 
     placed: PlacedLayer
+
+    @property
+    def all_placed(self) -> Sequence[PlacedLayer]:
+        """Its layers, for one that has several caches; else `placed` alone."""
+        return (self.placed,)
 
 
 class StateMixer(Mixer, Generic[M, X]):

@@ -18,7 +18,9 @@ from transformers import PreTrainedModel
 from genericbuilders.adapter import Adapter
 from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.indexer import INDEXER
 from genericbuilders.backends.mla import MLA
+from genericbuilders.backends.mla_sparse import MLA_SPARSE
 from genericbuilders.engine.request import SamplingParams
 from genericbuilders.engine.setup import EngineOptions
 from genericbuilders.model import LoadError
@@ -49,6 +51,7 @@ LAYERS: dict[str, list[tuple[Adapter, type[AttentionSpec]]]] = {
     ],
     "deepseek_v2": [(MLA, MLAAttentionSpec)] * 2,
     "deepseek_v3": [(MLA, MLAAttentionSpec)] * 2,
+    "deepseek_v32": [(MLA_SPARSE, MLAAttentionSpec), (INDEXER, MLAAttentionSpec)] * 2,
 }
 
 
