@@ -9,7 +9,7 @@ from typing import assert_type
 import numpy as np
 import pytest
 import torch
-from attention_batches import ints, make_batch
+from attention_batches import int_rows, ints, make_batch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -166,11 +166,11 @@ def test_case_20_a_capture_and_chunks_without_tokens_select_nothing() -> None:
     silent = replace(capture, slot_mapping=torch.full((3,), -1))
     cache = torch.zeros(1, 4, 4)
     for metadata in (build(silent), bind().builder.build_for_cudagraph_capture(silent)):
-        assert select(inputs, cache, metadata).tolist() == [[-1] * 5] * 3
+        assert int_rows(select(inputs, cache, metadata)) == [[-1] * 5] * 3
     chunk = build(make_batch([3], [7], 4)).chunks[0]
     nobody = replace(chunk, token_end=chunk.token_start, query_start_loc=zero[:2], max_query_len=0)
     metadata = replace(build(silent), decode=None, chunks=(nobody,))
-    assert select(inputs, cache, metadata).tolist() == [[-1] * 5] * 3
+    assert int_rows(select(inputs, cache, metadata)) == [[-1] * 5] * 3
     # Rows of prefills without any token make no chunk.
     empty = build(make_batch([2, 0, 0], [3, 9, 0], 4))
     assert [(each.token_start, each.token_end) for each in empty.chunks] == [(0, 2)]
@@ -182,7 +182,7 @@ def test_a_graph_s_dummy_batch_reads_the_null_block_only() -> None:
     common = dummy_batch(CONFIG, group.spec, 4, 1, CPU)
     metadata = group.builder.build_for_cudagraph_capture(common)
     out = select(inputs_of(4), torch.zeros(1, 4, 4), metadata)
-    assert out.tolist() == [[0, 1, 2, 3, 4]] * 4
+    assert int_rows(out) == [[0, 1, 2, 3, 4]] * 4
 
 
 def test_empty_batches_and_tokens_of_padding() -> None:
@@ -192,8 +192,8 @@ def test_empty_batches_and_tokens_of_padding() -> None:
     cache = torch.zeros(12, 4, 4)
     padded = replace(common, slot_mapping=torch.cat((common.slot_mapping, torch.tensor([-1, -1]))))
     out = select(inputs_of(6), cache, build(padded))
-    assert out[4:].tolist() == [[-1] * 5] * 2
-    assert out[0].tolist() == [0, 1, 2, -1, -1]
+    assert int_rows(out[4:]) == [[-1] * 5] * 2
+    assert ints(out[0]) == [0, 1, 2, -1, -1]
 
 
 def test_stale_rows_are_nobody_s_keys() -> None:
@@ -239,9 +239,9 @@ def test_bad_input_is_refused() -> None:
     two = replace(CONFIG, layers={"l0": LAYER, "l1": replace(LAYER, topk=6)})
     with pytest.raises(ValueError, match=r"layers of one group must share topk; got {5: 'l0', 6: 'l1'}"):
         INDEXER.bind(spec_of(), [*layer, INDEXER.layer("l1", LAYER)], two, CPU)
-    for name in ("topk", "num_heads", "head_size"):
+    for name, sizes in {"num_heads": (0, 4, 5), "head_size": (3, 0, 5), "topk": (3, 4, 0)}.items():
         with pytest.raises(ValueError, match=f"{name} is 0; it must be at least 1"):
-            IndexLayerConfig(**{"num_heads": 3, "head_size": 4, "topk": 5, name: 0}, scale=0.5)
+            IndexLayerConfig(*sizes, scale=0.5)
     narrow = make_batch([2, 3], [4, 11], 4)
     narrow = replace(narrow, block_table_tensor=narrow.block_table_tensor[:, :2])
     with pytest.raises(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from genericbuilders.metadata import CommonAttentionMetadata
 
-__all__ = ["Sees", "attend_by_mask", "ints", "make_batch"]
+__all__ = ["Sees", "attend_by_mask", "int_rows", "ints", "make_batch"]
 
 Sees = Callable[[int, int], bool]
 """Whether a token at the first position sees the one at the second."""
@@ -80,3 +80,8 @@ def attend_by_mask(
 def ints(values: Iterable[SupportsInt]) -> list[int]:
     """The values of an integer tensor or array of one axis."""
     return [int(value) for value in values]
+
+
+def int_rows(tensor: Tensor) -> list[list[int]]:
+    """The values of an integer tensor of two axes, row by row."""
+    return [ints(row) for row in tensor]

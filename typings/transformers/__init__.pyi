@@ -19,6 +19,8 @@ from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2ForCausalLM as DeepseekV2ForCausalLM
 from transformers.models.deepseek_v3.configuration_deepseek_v3 import DeepseekV3Config as DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3ForCausalLM as DeepseekV3ForCausalLM
+from transformers.models.deepseek_v32.configuration_deepseek_v32 import DeepseekV32Config as DeepseekV32Config
+from transformers.models.deepseek_v32.modeling_deepseek_v32 import DeepseekV32ForCausalLM as DeepseekV32ForCausalLM
 from transformers.models.falcon_mamba.configuration_falcon_mamba import FalconMambaConfig as FalconMambaConfig
 from transformers.models.falcon_mamba.modeling_falcon_mamba import FalconMambaForCausalLM as FalconMambaForCausalLM
 from transformers.models.gemma2.configuration_gemma2 import Gemma2Config as Gemma2Config

@@ -173,13 +173,22 @@ def _entry(library: ctypes.CDLL, name: str) -> Callable[[bytes], int]:
 def _described(codec: VectorCodec, first: int) -> tuple[int, int, int, int, int, float, int, int, int]:
     """A vector that starts ``first`` bytes into its slot, as quantised_args.h's VectorCode."""
     kept, table = codec.format, codec.table
-    places = (
-        (0, 0, 0)
-        if table is None
-        else (table.levels.data_ptr(), table.thresholds.data_ptr(), table.transposed_turn.data_ptr())
-    )
+    levels, thresholds, turn = 0, 0, 0
+    if table is not None:
+        levels, thresholds = table.levels.data_ptr(), table.thresholds.data_ptr()
+        turn = table.transposed_turn.data_ptr()
     behind = first + codec.num_element_bytes
-    return (_CODINGS[kept.coding], kept.bits, first, behind, kept.factor_bytes, codec.tensor_factor, *places)
+    return (
+        _CODINGS[kept.coding],
+        kept.bits,
+        first,
+        behind,
+        kept.factor_bytes,
+        codec.tensor_factor,
+        levels,
+        thresholds,
+        turn,
+    )
 
 
 def _refuse_write(key: Tensor, value: Tensor, cache: Tensor, slot_mapping: Tensor, codec: SlotCodec) -> NoReturn:

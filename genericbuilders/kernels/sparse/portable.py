@@ -159,7 +159,7 @@ def sparse_attention(query: Tensor, cache: Tensor, slots: Tensor, *, value_size:
         read = torch.where(chosen, part, stand_in)
         keys = cache[torch.div(read, block_size, rounding_mode="floor"), read % block_size][:, None]
         seen = (chosen | ~some[:, None])[:, None, None]
-        # Values as long as keys: torch's fused kernel takes no others, and the rest of them costs less than doing without.
+        # Values as long as keys: torch's fused kernel takes no others, and the rest costs less than doing without.
         attended = F.scaled_dot_product_attention(
             query[first : first + step, None], keys, keys, attn_mask=seen, scale=scale
         )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_batches import ints
+from attention_batches import int_rows, ints
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,7 +50,7 @@ def test_where_sums_are_exact_so_is_the_selection(
 ) -> None:
     """Small integers: many scores are equal, of which the earlier are taken."""
     case = make_case(rows, topk, block_size=block_size, whole=True, padding=padding, seed=seed)
-    assert case.run(kernel, bounds=bounds).tolist() == by_definition(case)
+    assert int_rows(case.run(kernel, bounds=bounds)) == by_definition(case)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -83,7 +83,7 @@ def test_it_is_the_same_in_small_chunks(
     case = make_case(rows, 4, whole=True)
     monkeypatch.setattr(portable, "CHUNK_ELEMENTS", elements)
     monkeypatch.setattr(portable, "PRODUCTS", elements)
-    assert case.run(portable.select_topk).tolist() == by_definition(case)
+    assert int_rows(case.run(portable.select_topk)) == by_definition(case)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -94,10 +94,10 @@ def test_case_20_sequences_of_no_length_select_nothing(kernel: SelectTopk, bound
     zero = replace(case.common, seq_lens=torch.zeros(3, dtype=torch.int32), max_seq_len=0)
     table = torch.full_like(zero.block_table_tensor, 10**6)
     empty = replace(case, common=replace(zero, block_table_tensor=table))
-    assert empty.run(kernel, bounds=bounds).tolist() == [[-1, -1]] * 3
+    assert int_rows(empty.run(kernel, bounds=bounds)) == [[-1, -1]] * 3
     # The same told that sequences may be long.
     long = replace(empty, common=replace(empty.common, max_seq_len=8))
-    assert long.run(kernel, bounds=bounds).tolist() == [[-1, -1]] * 3
+    assert int_rows(long.run(kernel, bounds=bounds)) == [[-1, -1]] * 3
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -105,7 +105,7 @@ def test_case_20_sequences_of_no_length_select_nothing(kernel: SelectTopk, bound
 def test_case_20_a_chunk_without_query_tokens_is_empty(kernel: SelectTopk, rows: list[tuple[int, int]]) -> None:
     for bounds in (True, False):
         assert make_case(rows, 3).run(kernel, bounds=bounds).shape == (0, 3)
-        assert make_case(rows, 3, padding=2).run(kernel, bounds=bounds).tolist() == [[-1] * 3] * 2
+        assert int_rows(make_case(rows, 3, padding=2).run(kernel, bounds=bounds)) == [[-1] * 3] * 2
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -114,13 +114,13 @@ def test_nan_counts_as_the_highest_and_zero_has_no_sign(kernel: SelectTopk) -> N
     keys = torch.tensor([1.0, 7.0, math.nan, 3.0, math.inf, -math.inf])
     case.cache[1, :6, 0] = keys
     case = replace(case, query=torch.ones(1, 1, 1), weights=torch.ones(1, 1))
-    assert case.run(kernel).tolist() == [[2, 4]]
+    assert int_rows(case.run(kernel)) == [[2, 4]]
     # Every score is zero, some of them below it.
     case.cache[1, :6, 0] = torch.tensor([-1.0, -1.0, 0.0, -0.0, -2.0, 0.0])
-    assert replace(case, weights=-torch.ones(1, 1), topk=3).run(kernel).tolist() == [[0, 1, 2]]
+    assert int_rows(replace(case, weights=-torch.ones(1, 1), topk=3).run(kernel)) == [[0, 1, 2]]
     # Less than nothing is still seen; what is not seen never is selected.
     case.cache[1, :6, 0] = torch.tensor([math.inf] * 6)
-    assert replace(case, weights=-torch.ones(1, 1), topk=3).run(kernel).tolist() == [[0, 1, 2]]
+    assert int_rows(replace(case, weights=-torch.ones(1, 1), topk=3).run(kernel)) == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

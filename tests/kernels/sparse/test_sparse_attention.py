@@ -30,7 +30,7 @@ def make_inputs(
         or [torch.zeros(num_keys, dtype=torch.int64)]
     )[:num_tokens]
     slots[torch.rand(slots.shape, generator=generator) < 0.4] = -1
-    for slot in slots[slots >= 0].tolist():
+    for slot in map(int, slots[slots >= 0]):
         cache[slot // 4, slot % 4] = torch.randn(10, generator=generator).to(dtype)
     return torch.randn(num_tokens, heads, 10, generator=generator).to(dtype), cache, slots
 
