@@ -91,7 +91,7 @@ def main() -> None:
     count = len(prompts) * arguments.tokens
     print(f"torch {torch.__version__}, {arguments.threads} threads, {len(prompts)} prompts, {count} tokens, greedy\n")
     print(
-        "| mode | back end | bytes a token | same next token | same text, of all | same tokens before, median | tokens/s |"
+        "| mode | back end | bytes a token | same next token | same text, of all | same tokens before, median | time / plain |"
     )
     print("|---|---|---|---|---|---|---|")
     whole = token_bytes(plain.model)

@@ -173,22 +173,12 @@ def _entry(library: ctypes.CDLL, name: str) -> Callable[[bytes], int]:
 def _described(codec: VectorCodec, first: int) -> tuple[int, int, int, int, int, float, int, int, int]:
     """A vector that starts ``first`` bytes into its slot, as quantised_args.h's VectorCode."""
     kept, table = codec.format, codec.table
-    levels, thresholds, turn = 0, 0, 0
+    levels = thresholds = turn = 0
     if table is not None:
         levels, thresholds = table.levels.data_ptr(), table.thresholds.data_ptr()
         turn = table.transposed_turn.data_ptr()
-    behind = first + codec.num_element_bytes
-    return (
-        _CODINGS[kept.coding],
-        kept.bits,
-        first,
-        behind,
-        kept.factor_bytes,
-        codec.tensor_factor,
-        levels,
-        thresholds,
-        turn,
-    )
+    behind, factor = first + codec.num_element_bytes, codec.tensor_factor
+    return (_CODINGS[kept.coding], kept.bits, first, behind, kept.factor_bytes, factor, levels, thresholds, turn)
 
 
 def _refuse_write(key: Tensor, value: Tensor, cache: Tensor, slot_mapping: Tensor, codec: SlotCodec) -> NoReturn:

@@ -83,7 +83,7 @@ def test_every_family_has_its_architecture() -> None:
     assert {type(tiny_encoder_decoder(family)).__name__ for family in ENCODER_DECODERS} <= served
     # Mistral is in the one list and among the four of full attention.
     assert len(served) == 4 + len(HYBRIDS) + len(ATTENTION_FAMILIES) - 1 + len(ENCODER_DECODERS)
-    assert set(FAMILIES) - set(HYBRIDS) == {"deepseek_v2", "deepseek_v3"}
+    assert set(FAMILIES) - set(HYBRIDS) == {"deepseek_v2", "deepseek_v3", "deepseek_v32"}
 
 
 @pytest.mark.parametrize("family", HYBRIDS)
