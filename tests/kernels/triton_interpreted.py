@@ -115,10 +115,16 @@ def test_tokens_that_see_nothing(sinks: bool) -> None:
         assert (lse[nothing] == -math.inf).all()
 
 
-@pytest.mark.parametrize("size", [1e-4, 1.0, 30.0, 1e4])
-def test_soft_cap_is_exact_for_scores_of_any_size(size: float) -> None:
+@pytest.mark.parametrize(("size", "cap"), [(1e-4, 20.0), (1.0, 20.0), (30.0, 20.0), (1e4, 20.0), (1.0, 1e5)])
+def test_soft_cap_is_exact_for_scores_of_any_size(size: float, cap: float) -> None:
     batch = make_batch([(1, 20), (3, 30)])
-    assert_near_exact(replace(batch, query=batch.query * size, scoring=Scoring(soft_cap=20.0)), FAST.paged_attention)
+    assert_near_exact(replace(batch, query=batch.query * size, scoring=Scoring(soft_cap=cap)), FAST.paged_attention)
+
+
+@pytest.mark.parametrize("logit", [-500.0, 500.0])
+def test_sinks_may_be_far_from_the_scores(logit: float) -> None:
+    batch = make_batch([(1, 20), (3, 30)])
+    assert_near_exact(replace(batch, scoring=Scoring(sinks=torch.tensor([logit, 0.0]))), FAST.paged_attention)
 
 
 def test_bounds_may_be_loose_and_the_result_strided() -> None:
