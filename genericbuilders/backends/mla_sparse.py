@@ -42,11 +42,7 @@ __all__ = [
     "MLASparseMetadata",
     "MLASparseMetadataBuilder",
     "MLASparseTokens",
-    "Places",
 ]
-
-Places = Tensor | slice
-"""Some of a batch's tokens: a run of them, or ``[num_tokens]`` int64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,14 +50,14 @@ class MLASparseTokens:
     """The tokens that attend over what was selected for them.
 
     Attributes:
-        tokens: which of the batch's.
+        tokens: which of the batch's: a run of them, or ``[num_tokens]`` int64.
         query_start_loc: ``[num_reqs + 1]`` int32, of all rows.
         block_table: ``[num_reqs, max_blocks]`` int32, of all rows.
         block_size: tokens in a block.
         max_seq_len: a bound on the rows' sequences, and so on what a token selects.
     """
 
-    tokens: Places
+    tokens: Tensor | slice
     query_start_loc: Tensor
     block_table: Tensor
     block_size: int
@@ -96,7 +92,7 @@ class MLASparseMetadata(MLACommonMetadata):
         sparse: the tokens that attend over what was selected; ``None`` without any.
     """
 
-    dense: Places = field(default_factory=lambda: slice(0, 0))
+    dense: Tensor | slice = field(default_factory=lambda: slice(0, 0))
     sparse: MLASparseTokens | None = None
 
 
@@ -168,7 +164,7 @@ class MLASparseMetadataBuilder(MLACommonMetadataBuilder[MLASparseMetadata]):
         counts = starts[1:] - starts[:-1]
         return counts, (common.seq_lens_cpu.numpy()[first : common.num_reqs] <= self.topk) | (counts == 0)
 
-    def _places(self, taken: npt.NDArray[np.bool_]) -> Places:
+    def _places(self, taken: npt.NDArray[np.bool_]) -> Tensor | slice:
         found = np.flatnonzero(taken)
         if not len(found):
             return slice(0, 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -147,9 +147,6 @@ def why_not_flashinfer(heads: Heads, *, alibi: bool, sinks: bool) -> str | None:
     return None
 
 
-PagedKV: TypeAlias = tuple[Tensor, Tensor]
-
-
 class DecodeWrapper(Protocol):
     """``BatchDecodeWithPagedKVCacheWrapper``, as far as it is used here."""
 
@@ -172,7 +169,7 @@ class DecodeWrapper(Protocol):
         """Look at the rows' pages; see `PageInputs`."""
         ...
 
-    def run(self, q: Tensor, paged_kv_cache: PagedKV, *, out: Tensor) -> Tensor:
+    def run(self, q: Tensor, paged_kv_cache: tuple[Tensor, Tensor], *, out: Tensor) -> Tensor:
         """Attend: row ``i`` has one token, ``q[i]``."""
         ...
 
@@ -201,7 +198,7 @@ class PrefillWrapper(Protocol):
         """Look at the rows' tokens and pages; see `PageInputs`."""
         ...
 
-    def run(self, q: Tensor, paged_kv_cache: PagedKV, *, out: Tensor) -> Tensor:
+    def run(self, q: Tensor, paged_kv_cache: tuple[Tensor, Tensor], *, out: Tensor) -> Tensor:
         """Attend: row ``i`` has the tokens from ``qo_indptr[i]`` to the next entry."""
         ...
 

@@ -19,7 +19,6 @@ from genericbuilders.backends.mla_sparse import (
     MLASparseInputs,
     MLASparseMetadata,
     MLASparseMetadataBuilder,
-    Places,
 )
 from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.config import EngineConfig, LatentLayerConfig
@@ -49,7 +48,7 @@ def build(common: CommonAttentionMetadata, block_size: int = 4, workspace_tokens
     return builder.build(0, common)
 
 
-def places(tokens: Places, total: int) -> list[int]:
+def places(tokens: Tensor | slice, total: int) -> list[int]:
     return ints(torch.arange(total)[tokens])
 
 

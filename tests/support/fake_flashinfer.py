@@ -11,7 +11,7 @@ from attention_batches import ints
 from torch import Tensor
 
 from genericbuilders.kernels import reference
-from genericbuilders.kernels.flashinfer import FlashInferFunctions, FlashInferPlanner, PagedKV
+from genericbuilders.kernels.flashinfer import FlashInferFunctions, FlashInferPlanner
 from genericbuilders.kernels.scoring import Scoring
 
 __all__ = ["FakeDecode", "FakePrefill", "Made", "attend_by_pages"]
@@ -75,7 +75,7 @@ class FakeWrapper:
         self.heads, self.scale, self.causal, self.plans = heads, scale, causal, self.plans + 1
         self.scoring = Scoring(soft_cap, sliding_window=None if window_left < 0 else window_left + 1)
 
-    def run(self, q: Tensor, paged_kv_cache: PagedKV, *, out: Tensor) -> Tensor:
+    def run(self, q: Tensor, paged_kv_cache: tuple[Tensor, Tensor], *, out: Tensor) -> Tensor:
         """Attend by the plan."""
         assert self.layout == "HND"
         assert q.is_contiguous()
