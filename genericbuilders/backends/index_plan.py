@@ -50,7 +50,7 @@ def cut_queries(counts: Ints, lengths: Ints, max_logits: int, topk: int) -> list
         padded = np.maximum.accumulate(counts[row:]) * np.maximum.accumulate(lengths[row:])
         padded *= np.arange(1, len(padded) + 1)
         scored = (counts[row:] * lengths[row:]).cumsum()
-        fits = (padded <= max_logits) & (padded <= 2 * scored) & (short[row:] == short[row])
+        fits = (padded <= max_logits) & (padded <= 2 * scored) & ((short[row:] == short[row]) | (counts[row:] == 0))
         rows = len(fits) if fits.all() else int(fits.argmin())
         if rows:
             taken = slice(row, row + rows)

@@ -126,6 +126,13 @@ def test_pieces_cover_each_token_once_and_keep_within_the_bound(
     assert covered == [(row, token) for row, (new, _) in enumerate(rows) for token in range(new)]
 
 
+def test_the_bound_is_kept_to_the_last_score() -> None:
+    """A row of 3 tokens and 7 keys has 21 scores, padded or not; two of them have 42."""
+    one, two = np.array([3]), np.array([3, 3])
+    assert [len(cut_queries(one, np.array([7]), bound, 1)) for bound in (20, 21)] == [2, 1]
+    assert [len(cut_queries(two, np.array([7, 7]), bound, 1)) for bound in (41, 42)] == [2, 1]
+
+
 def test_a_long_prefill_is_cut_where_the_bound_says() -> None:
     """10 tokens behind 6, at most 50 scores: 4 x 10, 3 x 13, 3 x 16."""
     metadata = build(make_batch([1, 10, 2], [20, 6, 9], 4), max_logits_bytes=200)
@@ -199,8 +206,9 @@ def test_empty_batches_and_tokens_of_padding() -> None:
 def test_stale_rows_are_nobody_s_keys() -> None:
     """A row of padding behind has no tokens, whatever its length says."""
     common = make_batch([4, 0], [6, 30], 4)
-    metadata = build(common)
-    assert [ints(chunk.seq_lens) for chunk in metadata.chunks] in ([[10]], [[10, 0]])
+    assert [ints(chunk.seq_lens) for chunk in build(common).chunks] == [[10, 0]]
+    between = build(make_batch([4, 4, 0, 4], [6, 6, 12, 6], 4)).chunks
+    assert [(ints(chunk.seq_lens), chunk.max_seq_len) for chunk in between] == [([10, 10, 0, 10], 10)]
 
 
 def test_case_13_another_group_selects_in_its_own_blocks() -> None:

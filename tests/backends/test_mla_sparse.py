@@ -142,6 +142,9 @@ def test_it_attends_over_what_was_selected(
         # Up to 6 tokens everything is selected.
         ([(1, 5), (4, 2)], None, [1, 2, 3, 4], True),
         ([(1, 6), (1, 0)], [0, 1], [], False),
+        # Rows without tokens have no say, however long they are.
+        ([(1, 2), (0, 30)], None, [], True),
+        ([(2, 2), (0, 30)], None, [0, 1], False),
         ([(1, 2), (1, 6), (3, 3)], [0, 1], [2, 3, 4], False),
         ([(7, 0)], [0, 1, 2, 3, 4, 5, 6], [], False),
         ([(1, 2), (3, 9)], [1, 2, 3], [], True),
@@ -175,6 +178,8 @@ def test_tokens_know_their_rows() -> None:
     assert ints(metadata.sparse.rows) == [0, 3, 3, 3]
     slots = metadata.sparse.slots(torch.tensor([[0, 9, -1]] + [[11, -1, -1]] * 3, dtype=torch.int32))
     table = metadata.block_table
+    # No token has selected more than the longest sequence has.
+    assert metadata.sparse.slots(torch.full((4, 20), -1, dtype=torch.int32)).shape == (4, 12)
     first, third, last = int(table[0, 0]) * 4, int(table[0, 2]) * 4 + 1, int(table[3, 2]) * 4 + 3
     assert int_rows(slots) == [[first, third, -1]] + [[last, -1, -1]] * 3
 

@@ -25,7 +25,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-__all__ = ["ATTENTION_FAMILIES", "WINDOW", "tiny_attention"]
+__all__ = ["ATTENTION_FAMILIES", "WINDOW", "tiny_attention", "tiny_sparse"]
 
 VOCAB_SIZE = 97
 MODEL_LEN = 256
@@ -37,8 +37,17 @@ def tiny_attention(family: str, seed: int = 0) -> PreTrainedModel:
 
     Windows and chunks are of 8 tokens.
     """
+    return _random(MAKERS[family], seed)
+
+
+def tiny_sparse(topk: int, seed: int = 0) -> PreTrainedModel:
+    """DeepSeek-V3.2 of 2 layers, whose tokens attend over ``topk`` others."""
+    return _random(lambda: _deepseek_v32(topk), seed)
+
+
+def _random(make: Callable[[], PreTrainedModel], seed: int) -> PreTrainedModel:
     torch.random.set_rng_state(torch.Generator().manual_seed(seed).get_state())
-    model = MAKERS[family]()
+    model = make()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
@@ -195,15 +204,8 @@ def _deepseek_v3() -> PreTrainedModel:
     )
 
 
-def _deepseek_v32() -> PreTrainedModel:
-    return tiny_sparse(WINDOW)
-
-
-def tiny_sparse(topk: int) -> PreTrainedModel:
-    """DeepSeek-V3.2, not yet random, whose tokens attend over ``topk`` others.
-
-    With so many indexer heads no two keys score the same: one of few heads scores 0 for many.
-    """
+def _deepseek_v32(topk: int = WINDOW) -> PreTrainedModel:
+    # With so many heads no two keys score the same; with few, many score 0.
     return DeepseekV32ForCausalLM(
         DeepseekV32Config(
             vocab_size=VOCAB_SIZE,

@@ -98,6 +98,7 @@ class SparseLatentAttention(Mixer):
         key: Tensor = indexer.k_norm(indexer.wk(hidden_states))[:, :, None]
         # Unlike in the attention itself, what is rotated together lies half a vector apart.
         q_rope, k_rope = apply_rotary_pos_emb(query[..., :rope], key[..., :rope], cos, sin, unsqueeze_dim=2)
+        # The factor on weights changes no order, but keeps scores, and so their rounding, as transformers has them.
         weights: Tensor = indexer.weights_proj(hidden_states[0].to(indexer.weights_proj.weight.dtype))
         inputs = IndexerInputs(
             torch.cat((q_rope, query[..., rope:]), -1)[0],

@@ -48,7 +48,7 @@ def select_topk(
     check_block_table(lengths if asked else torch.tensor([max_seq_len or 0]), table, key_cache.shape[1])
     if asked:
         _check_bounds(query_start_loc, lengths, num_tokens)
-    counts = torch.where(lengths > 0, query_start_loc.diff(), 0)
+    counts = query_start_loc.diff()
     longest = max_seq_len if max_seq_len is not None else int(lengths.max()) if num_reqs else 0
     width = max_query_len if max_query_len is not None else int(counts.max()) if num_reqs else 0
     # A bound on lengths may be more than the table has room for.
@@ -60,6 +60,7 @@ def select_topk(
     ordinal = torch.arange(width, device=query.device)
     valid = ordinal < counts[:, None]
     token = torch.where(valid, query_start_loc[:-1, None] + ordinal, num_tokens).long()
+    # Tokens of a request of length 0 see less than nothing.
     seen = torch.where(valid, (lengths - counts)[:, None] + ordinal + 1, 0)
     per_row = longest * (2 * key_cache.shape[2] + 6 * width)
     step = max(1, CHUNK_ELEMENTS // per_row)
