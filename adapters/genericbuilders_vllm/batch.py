@@ -9,7 +9,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import TypeVar
@@ -137,17 +136,15 @@ class BatchConverter:
 
     def _prefilling(self, common: CommonAttentionMetadata) -> Tensor:
         """Rows that start a state, or bring several tokens that are no drafts."""
-        # In numpy, which takes half of torch's time for so few numbers.
-        computed = common.num_computed_tokens_cpu.numpy()
-        if common.max_query_len <= 1 and np.count_nonzero(computed) == len(computed):
+        computed = common.num_computed_tokens_cpu
+        if common.max_query_len <= 1 and computed.all():
             # Kept, since making one costs more than all the rest.
             if self._num_none != common.num_reqs:
                 self._num_none = common.num_reqs
                 self._none_prefilling = torch.zeros(common.num_reqs, dtype=torch.bool)
             return self._none_prefilling
-        starts = common.query_start_loc_cpu.numpy()
-        prefilling = torch.empty(len(computed), dtype=torch.bool)
-        np.greater(starts[1:] - starts[:-1], np.minimum(computed, 1), out=prefilling.numpy())
+        starts = common.query_start_loc_cpu
+        prefilling = starts[1:] - starts[:-1] > computed.clamp(max=1)
         if NUM_DECODE_DRAFT_TOKENS in common.inputs:
             prefilling &= common.inputs[NUM_DECODE_DRAFT_TOKENS] < 0
         return prefilling

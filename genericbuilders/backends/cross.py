@@ -11,14 +11,11 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.backends.flash_attn import layer_scoring
-from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
+from genericbuilders.backends.paged import CachedImpl, packings, plain_cache_shape
+from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
-from genericbuilders.kernels.layout import split_kv
-from genericbuilders.kernels.scoring import PLAIN, Scoring
-from genericbuilders.kernels.select import AttentionKernels, select_kernels
 from genericbuilders.metadata import BuildInput, CommonAttentionMetadata
-from genericbuilders.specs import CrossAttentionSpec, KVQuantMode, cdiv
+from genericbuilders.specs import CrossAttentionSpec, cdiv
 
 __all__ = [
     "CROSS",
@@ -85,7 +82,11 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
         self, kv_cache_spec: CrossAttentionSpec, layer_names: Sequence[str], config: EngineConfig, device: torch.device
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
-        _require_plain(kv_cache_spec, layer_names)
+        if odd := packings(kv_cache_spec):
+            raise ValueError(
+                f"layers {list(layer_names)} have {', '.join(odd)}: {kv_cache_spec!r}; cross serves plain keys and "
+                "values"
+            )
         check_heads(config, layer_names, kv_cache_spec.num_kv_heads, kv_cache_spec.head_size)
         check_reach(config, layer_names, None, None)
         ordered = [name for name in layer_names if _is_ordered(config, name)]
@@ -104,7 +105,7 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
     @classmethod
     @override
     def get_kv_cache_shape(cls, num_blocks: int, kv_cache_spec: CrossAttentionSpec) -> tuple[int, ...]:
-        return (num_blocks, 2, kv_cache_spec.num_kv_heads, kv_cache_spec.block_size, kv_cache_spec.head_size)
+        return plain_cache_shape(num_blocks, kv_cache_spec)
 
     @classmethod
     @override
@@ -166,34 +167,13 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
         return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
 
 
-def _require_plain(spec: CrossAttentionSpec, layer_names: Sequence[str]) -> None:
-    odd = [
-        told
-        for found, told in (
-            (spec.kv_quant_mode is not KVQuantMode.NONE or spec.state_content_bytes is not None, "a quantised cache"),
-            (spec.head_size_v != spec.head_size, f"values of {spec.head_size_v} elements"),
-            (spec.num_head_slots is not None or spec.tokens_per_state != 1, "packed heads or tokens"),
-        )
-        if found
-    ]
-    if odd:
-        raise ValueError(
-            f"layers {list(layer_names)} have {', '.join(odd)}: {spec!r}; cross serves plain keys and values"
-        )
-
-
 def _is_ordered(config: EngineConfig, name: str) -> bool:
     layer = config.layers[name]
     return isinstance(layer, AttentionLayerConfig) and (layer.causal or layer.alibi_slopes is not None)
 
 
-class CrossAttentionImpl(AttentionImpl[CrossAttentionMetadata]):
+class CrossAttentionImpl(CachedImpl[CrossAttentionMetadata]):
     """Stores what the encoder gave for the rows that start, then lets every new token attend over its row's."""
-
-    def __init__(self, layer: AttentionLayerConfig) -> None:
-        super().__init__(layer)
-        self._cache: tuple[Tensor, AttentionKernels, Tensor, Tensor] | None = None
-        self._scoring: Scoring = PLAIN
 
     @override
     def forward(
@@ -214,7 +194,7 @@ class CrossAttentionImpl(AttentionImpl[CrossAttentionMetadata]):
         Raises:
             ValueError: there are not as many keys as slots.
         """
-        kernels, key_cache, value_cache = self._open(kv_cache)
+        kernels, key_cache, value_cache = self.open(kv_cache)
         if len(key) != len(attn_metadata.slot_mapping):
             raise ValueError(
                 f"there are keys of {len(key)} encoder tokens, and slots for {len(attn_metadata.slot_mapping)}; give "
@@ -233,16 +213,8 @@ class CrossAttentionImpl(AttentionImpl[CrossAttentionMetadata]):
             causal=False,
             max_query_len=attn_metadata.max_query_len,
             max_seq_len=attn_metadata.max_encoder_len,
-            scoring=self._scoring,
+            scoring=self.scoring,
         )
-
-    def _open(self, kv_cache: Tensor) -> tuple[AttentionKernels, Tensor, Tensor]:
-        """The kernels for a cache, and its keys and values; kept, since a layer's cache stays the same."""
-        if self._cache is None or self._cache[0] is not kv_cache:
-            self._scoring = layer_scoring(self.layer, kv_cache.device)
-            kernels = select_kernels(kv_cache.device, kv_cache.dtype)
-            self._cache = (kv_cache, kernels, *split_kv(kv_cache, self.layer.kv_cache_layout))
-        return self._cache[1:]
 
 
 CROSS = BackendAdapter("cross", CrossAttentionMetadataBuilder, CrossAttentionImpl, needs=(ENCODER_ROWS,))

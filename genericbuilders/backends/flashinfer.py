@@ -23,19 +23,17 @@ from genericbuilders.backends.paged import (
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
 from genericbuilders.kernels.flashinfer import (
-    FlashInferFunctions,
     FlashInferPlan,
     FlashInferPlanner,
     Heads,
     PageInputs,
-    find_flashinfer,
-    load_flashinfer,
     page_inputs,
     why_not_flashinfer,
 )
+from genericbuilders.kernels.flashinfer_library import FlashInferFunctions, find_flashinfer, load_flashinfer
 from genericbuilders.kernels.native import Unavailable
+from genericbuilders.kernels.packages import imported_once
 from genericbuilders.kernels.select import AttentionKernels
-from genericbuilders.kernels.state.packages import imported_once
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import AttentionSpec, UniformTypeKVCacheSpecs, cdiv, iter_layer_specs
 

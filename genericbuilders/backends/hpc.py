@@ -23,8 +23,8 @@ from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
 from genericbuilders.kernels.hpc import CAPABILITY, HpcFunctions, find_hpc, load_hpc, why_not_hpc
 from genericbuilders.kernels.native import Unavailable
+from genericbuilders.kernels.packages import imported_once
 from genericbuilders.kernels.select import AttentionKernels
-from genericbuilders.kernels.state.packages import imported_once
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import FullAttentionSpec
 

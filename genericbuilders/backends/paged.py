@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.flash_attn import layer_scoring
 from genericbuilders.backends.state_plan import Ints
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl
 from genericbuilders.config import AttentionLayerConfig
@@ -26,15 +25,22 @@ from genericbuilders.rotary import Rotary
 from genericbuilders.specs import AttentionSpec, FullAttentionSpec, KVCacheSpec, KVQuantMode, SlidingWindowSpec
 
 __all__ = [
+    "CachedImpl",
     "PagedImpl",
     "PagedMetadata",
     "RowSplit",
     "kernel_support",
+    "layer_scoring",
+    "packings",
     "plain_cache_shape",
     "refusals",
     "require_plain",
     "split_rows",
 ]
+
+
+M = TypeVar("M")
+P = TypeVar("P", bound="PagedMetadata")
 
 
 @dataclass
@@ -60,9 +66,6 @@ class PagedMetadata:
     block_table: Tensor
     slot_mapping: Tensor
     causal: bool
-
-
-M = TypeVar("M", bound=PagedMetadata)
 
 
 @dataclass(frozen=True)
@@ -107,21 +110,29 @@ def split_rows(common: CommonAttentionMetadata, most: int = 1) -> RowSplit:
     return RowSplit(decodes, tokens, count - decodes, common.num_actual_tokens - tokens, first)
 
 
-def refusals(spec: KVCacheSpec) -> list[str]:
-    """What a spec asks for beyond plain keys and values of all tokens or a window; empty if nothing."""
-    if not isinstance(spec, AttentionSpec):
-        return [f"a {type(spec).__name__}"]
+def packings(spec: AttentionSpec) -> list[str]:
+    """How a spec's cache is more than a key and a value of one size for each token and head; empty if it is not."""
     return [
         told
         for found, told in (
             (spec.kv_quant_mode is not KVQuantMode.NONE or spec.state_content_bytes is not None, "a quantised cache"),
             (spec.head_size_v != spec.head_size, f"values of {spec.head_size_v} elements"),
             (spec.num_head_slots is not None or spec.tokens_per_state != 1, "packed heads or tokens"),
-            (isinstance(spec, FullAttentionSpec) and spec.attention_chunk_size is not None, "chunks"),
-            (type(spec) not in (FullAttentionSpec, SlidingWindowSpec), f"a {type(spec).__name__}"),
         )
         if found
     ]
+
+
+def refusals(spec: KVCacheSpec) -> list[str]:
+    """What a spec asks for beyond plain keys and values of all tokens or a window; empty if nothing."""
+    if not isinstance(spec, AttentionSpec):
+        return [f"a {type(spec).__name__}"]
+    odd = packings(spec)
+    if isinstance(spec, FullAttentionSpec) and spec.attention_chunk_size is not None:
+        odd.append("chunks")
+    if type(spec) not in (FullAttentionSpec, SlidingWindowSpec):
+        odd.append(f"a {type(spec).__name__}")
+    return odd
 
 
 def require_plain(backend: str, spec: KVCacheSpec, layer_names: Sequence[str]) -> int | None:
@@ -157,40 +168,60 @@ def plain_cache_shape(num_blocks: int, spec: AttentionSpec) -> tuple[int, ...]:
     return (num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_size)
 
 
-class PagedImpl(AttentionImpl[M]):
-    """Writes the new keys and values, then attends, with the best kernels that the cache's device and dtype have.
+def layer_scoring(layer: AttentionLayerConfig, device: torch.device) -> Scoring:
+    """What the layer's settings do to its scores, with tensors on ``device``."""
+    slopes = None
+    if layer.alibi_slopes is not None:
+        slopes = torch.tensor(layer.alibi_slopes, dtype=torch.float32, device=device)
+    sinks = None if layer.sinks is None else layer.sinks.to(device, torch.float32)
+    return Scoring(layer.logits_soft_cap, slopes, layer.sliding_window, sinks)
 
-    A subclass overrides `attend` to hand over to its library what that takes.
-    """
+
+class CachedImpl(AttentionImpl[M]):
+    """What computes over a cache of plain keys and values: opens it once, and finds the kernels for it."""
 
     def __init__(self, layer: AttentionLayerConfig) -> None:
         super().__init__(layer)
-        self._kernels: AttentionKernels | None = None
-        self._cache: tuple[Tensor, Tensor, Tensor] | None = None
-        self._scoring: Scoring = PLAIN
-
-    @override
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: M) -> Tensor:
-        kernels, key_cache, value_cache = self._open(kv_cache)
-        kernels.write_kv_cache(key, value, key_cache, value_cache, attn_metadata.slot_mapping)
-        return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
-
-    @override
-    def forward_rotary(
-        self, query: Tensor, key: Tensor, value: Tensor, rotary: Rotary, kv_cache: Tensor, attn_metadata: M
-    ) -> Tensor:
-        kernels, key_cache, value_cache = self._open(kv_cache)
-        query = kernels.rope_and_cache(
-            query, key, value, rotary.cos, rotary.sin, key_cache, value_cache, attn_metadata.slot_mapping
-        )
-        return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
+        self.scoring: Scoring = PLAIN
+        self._opened: tuple[Tensor, AttentionKernels, Tensor, Tensor] | None = None
 
     def choose_kernels(self, device: torch.device, dtype: torch.dtype) -> AttentionKernels:
         """The kernels for a cache. Unless overridden: the fastest that there are."""
         return select_kernels(device, dtype)
 
+    def open(self, kv_cache: Tensor) -> tuple[AttentionKernels, Tensor, Tensor]:
+        """The kernels for a cache, and its keys and values; kept, since a layer's cache stays the same."""
+        if self._opened is None or self._opened[0] is not kv_cache:
+            self.scoring = layer_scoring(self.layer, kv_cache.device)
+            kernels = self.choose_kernels(kv_cache.device, kv_cache.dtype)
+            self._opened = (kv_cache, kernels, *split_kv(kv_cache, self.layer.kv_cache_layout))
+        return self._opened[1:]
+
+
+class PagedImpl(CachedImpl[P]):
+    """Writes the new keys and values, then attends, with the best kernels that the cache's device and dtype have.
+
+    A subclass overrides `attend` to hand over to its library what that takes.
+    """
+
+    @override
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: P) -> Tensor:
+        kernels, key_cache, value_cache = self.open(kv_cache)
+        kernels.write_kv_cache(key, value, key_cache, value_cache, attn_metadata.slot_mapping)
+        return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
+
+    @override
+    def forward_rotary(
+        self, query: Tensor, key: Tensor, value: Tensor, rotary: Rotary, kv_cache: Tensor, attn_metadata: P
+    ) -> Tensor:
+        kernels, key_cache, value_cache = self.open(kv_cache)
+        query = kernels.rope_and_cache(
+            query, key, value, rotary.cos, rotary.sin, key_cache, value_cache, attn_metadata.slot_mapping
+        )
+        return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
+
     def attend(
-        self, kernels: AttentionKernels, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: M
+        self, kernels: AttentionKernels, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: P
     ) -> Tensor:
         """Attend over a cache that holds the new tokens.
 
@@ -215,13 +246,5 @@ class PagedImpl(AttentionImpl[M]):
             causal=self.layer.causal and metadata.causal,
             max_query_len=metadata.max_query_len,
             max_seq_len=metadata.max_seq_len,
-            scoring=self._scoring,
+            scoring=self.scoring,
         )
-
-    def _open(self, kv_cache: Tensor) -> tuple[AttentionKernels, Tensor, Tensor]:
-        """The kernels for a cache, and its keys and values; kept, since a layer's cache stays the same."""
-        if self._kernels is None or self._cache is None or self._cache[0] is not kv_cache:
-            self._kernels = self.choose_kernels(kv_cache.device, kv_cache.dtype)
-            self._scoring = layer_scoring(self.layer, kv_cache.device)
-            self._cache = (kv_cache, *split_kv(kv_cache, self.layer.kv_cache_layout))
-        return self._kernels, self._cache[1], self._cache[2]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from genericbuilders.config import AttentionLayerConfig
 from genericbuilders.kernels.native import Unavailable
-from genericbuilders.kernels.state.packages import find_package
+from genericbuilders.kernels.packages import find_package
 
 __all__ = ["CAPABILITY", "MAX_DRAFTS", "HpcFunctions", "find_hpc", "load_hpc", "why_not_hpc"]
 

@@ -16,7 +16,7 @@ from genericbuilders.backends.flashinfer import FLASHINFER
 from genericbuilders.backends.hpc import HPC
 from genericbuilders.backends.triton import TRITON
 from genericbuilders.config import AttentionLayerConfig, EngineConfig
-from genericbuilders.kernels.flashinfer import find_flashinfer
+from genericbuilders.kernels.flashinfer_library import find_flashinfer
 from genericbuilders.kernels.hpc import find_hpc
 from genericbuilders.kernels.select import select_kernels
 from genericbuilders.kernels.triton.find import find_triton

@@ -11,7 +11,8 @@ from attention_batches import ints
 from torch import Tensor
 
 from genericbuilders.kernels import reference
-from genericbuilders.kernels.flashinfer import FlashInferFunctions, FlashInferPlanner
+from genericbuilders.kernels.flashinfer import FlashInferPlanner
+from genericbuilders.kernels.flashinfer_library import FlashInferFunctions
 from genericbuilders.kernels.scoring import Scoring
 
 __all__ = ["FakeDecode", "FakePrefill", "Made", "attend_by_pages"]

@@ -14,9 +14,11 @@ from genericbuilders.kernels.native.quantised import NativeQuantisedKernels
 from genericbuilders.kernels.quant import portable, reference
 from genericbuilders.kernels.quant.protocols import QuantisedAttention, WriteSlots
 from genericbuilders.kernels.quant.slots import write_slots
-from genericbuilders.kernels.select import KERNEL_NAMES
 
 __all__ = ["QuantisedKernels", "find_quantised_kernels", "select_quantised_kernels"]
+
+# Fastest first.
+QUANTISED_KERNEL_NAMES = ("native", "portable", "reference")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def find_quantised_kernels(name: str, device: torch.device, dtype: torch.dtype) 
     if name == "portable":
         return QuantisedKernels(name, write_slots, portable.paged_attention)
     if name != "native":
-        raise ValueError(f"there are no kernels called {name!r}; there are {', '.join(KERNEL_NAMES)}")
+        raise ValueError(f"there are no kernels called {name!r}; there are {', '.join(QUANTISED_KERNEL_NAMES)}")
     if device.type != "cpu":
         return Unavailable(f"the compiled kernels run on the CPU, not on {device}")
     if dtype not in DTYPES:

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from genericbuilders.kernels.native import Unavailable
+from genericbuilders.kernels.packages import DTYPES, find_package
 from genericbuilders.kernels.state import portable_scan
-from genericbuilders.kernels.state.packages import DTYPES, find_package
 from genericbuilders.kernels.state.portable_conv import read_states, store_states
 from genericbuilders.kernels.state.rows import StateRows
 from genericbuilders.kernels.state.validation import check_indices

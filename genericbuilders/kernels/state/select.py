@@ -12,11 +12,11 @@ import torch
 from genericbuilders.kernels.native import Unavailable, native_library
 from genericbuilders.kernels.native.state_conv import NativeConvKernels
 from genericbuilders.kernels.native.state_scan import NativeScanKernels
+from genericbuilders.kernels.packages import DTYPES, imported_once
 from genericbuilders.kernels.state import portable_conv, portable_scan, portable_selective, reference
 from genericbuilders.kernels.state.causal_conv1d import CausalConv1dKernels, find_causal_conv1d, load_causal_conv1d
 from genericbuilders.kernels.state.fla import FlaScanKernels, find_fla, load_fla
 from genericbuilders.kernels.state.mamba_ssm import MambaSsmKernels, find_mamba_ssm, load_mamba_ssm
-from genericbuilders.kernels.state.packages import DTYPES, imported_once
 from genericbuilders.kernels.state.protocols import CausalConv, DecayScan, DeltaScan, SelectiveScan
 
 __all__ = [

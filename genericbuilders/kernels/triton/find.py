@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 
 from genericbuilders.kernels.native import Unavailable
-from genericbuilders.kernels.state.packages import find_package, imported_once
+from genericbuilders.kernels.packages import find_package, imported_once
 
 __all__ = ["Kernel", "TritonKernels", "find_triton", "installed_triton", "interpreted", "triton_kernels"]
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 from attention_batches import int_rows, ints
 from hypothesis import given
 from hypothesis import strategies as st
@@ -127,7 +128,11 @@ def test_scores_of_zero_are_equal_whatever_their_sign(monkeypatch: pytest.Monkey
     """Whether a sum of nothing comes out as -0.0 is up to the device."""
     case = make_case([(1, 3)], 2)
     scores = torch.tensor([[[-0.0, 0.0, -0.0, 0.0]]])
-    monkeypatch.setattr(portable, "_scores", lambda *_: scores)
+
+    def equal(*_: object) -> Tensor:
+        return scores
+
+    monkeypatch.setattr(portable, "_scores", equal)
     assert ints(case.run(portable.select_topk)[0]) == [0, 1]
 
 

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from genericbuilders.kernels.native import Unavailable, native_library
+from genericbuilders.kernels.packages import find_package, imported_once
 from genericbuilders.kernels.state import portable_conv, portable_scan, portable_selective
-from genericbuilders.kernels.state.packages import find_package, imported_once
 from genericbuilders.kernels.state.select import (
     STATE_KERNEL_NAMES,
     StateKernels,
