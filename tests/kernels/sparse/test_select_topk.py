@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 from attention_batches import int_rows, ints
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from genericbuilders.kernels.sparse import portable, reference
 from genericbuilders.kernels.sparse.protocols import SelectTopk
