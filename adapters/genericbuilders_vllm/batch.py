@@ -28,7 +28,9 @@ T = TypeVar("T")
 
 # The host's lengths have had several names; 0.32 knows the first, and none of the computed tokens.
 _HOST_LENS = ("seq_lens_cpu_upper_bound", "seq_lens_cpu", "_seq_lens_cpu")
-_FIRST = (
+_HOST_COMPUTED = ("num_computed_tokens_cpu", "_num_computed_tokens_cpu")
+# Of the same name and meaning on both sides, and always told.
+_SHARED = (
     "query_start_loc",
     "query_start_loc_cpu",
     "seq_lens",
@@ -40,7 +42,7 @@ _FIRST = (
     "slot_mapping",
     "causal",
 )
-_HOST_COMPUTED = ("num_computed_tokens_cpu", "_num_computed_tokens_cpu")
+_TOLD = frozenset((*_SHARED, *_HOST_LENS, *_HOST_COMPUTED))
 
 
 class BatchConverter:
@@ -59,22 +61,24 @@ class BatchConverter:
         require_vllm("converting a batch")
         from vllm.v1.attention.backend import CommonAttentionMetadata as TheirCommonAttentionMetadata
 
+        self._class: type[TheirCommonAttentionMetadata] = TheirCommonAttentionMetadata
         self._make: Callable[..., TheirCommonAttentionMetadata] = TheirCommonAttentionMetadata
         fields = dataclasses.fields(TheirCommonAttentionMetadata)
-        names = [field.name for field in fields]
-        if tuple(names[: len(_FIRST)]) != _FIRST:
-            raise TypeError(
-                f"this vLLM's CommonAttentionMetadata starts with {names[: len(_FIRST)]}, not {list(_FIRST)}"
-            )
-        # Handed over by position: by name takes as long again as all the rest.
-        self._rest: list[object] = [_default(field) for field in fields[len(_FIRST) :]]
-        self._place: dict[str, int] = {name: index for index, name in enumerate(names[len(_FIRST) :])}
-        self._lens_places: tuple[int, ...] = tuple(self._place[name] for name in _HOST_LENS if name in names)
-        self._computed_places: tuple[int, ...] = tuple(self._place[name] for name in _HOST_COMPUTED if name in names)
+        names = frozenset(field.name for field in fields)
+        if lacking := [name for name in _SHARED if name not in names]:
+            raise TypeError(f"this vLLM's CommonAttentionMetadata lacks {', '.join(lacking)}")
+        self._names: frozenset[str] = names
+        self._defaults: dict[str, object] = {field.name: _default(field) for field in fields}
+        self._lens_names: tuple[str, ...] = tuple(name for name in _HOST_LENS if name in names)
+        self._computed_names: tuple[str, ...] = tuple(name for name in _HOST_COMPUTED if name in names)
+        # Its constructor does nothing but set fields, and takes as long as all the rest: done without where that holds.
+        self._is_plain: bool = not (
+            hasattr(TheirCommonAttentionMetadata, "__post_init__") or hasattr(TheirCommonAttentionMetadata, "__slots__")
+        )
         # Told of nearly every batch, so that it is read first, and apart.
-        self._prefilling_place: int | None = self._place.get(keys.IS_PREFILLING.name)
-        self._derives_prefilling: bool = derives_prefilling and self._prefilling_place is not None
-        apart = None if self._prefilling_place is None else keys.IS_PREFILLING
+        self._knows_prefilling: bool = keys.IS_PREFILLING.name in names
+        self._derives_prefilling: bool = derives_prefilling and self._knows_prefilling
+        apart = keys.IS_PREFILLING if self._knows_prefilling else None
         known = keys.batch_arguments()
         self._arguments: tuple[keys.BuildArgument, ...] = tuple(each for each in known if each.key is not apart)
         self._num_none = 0
@@ -90,14 +94,24 @@ class BatchConverter:
 
     def convert(self, common: CommonAttentionMetadata) -> tuple[TheirCommonAttentionMetadata, int]:
         """The same, and how many of ``common.inputs`` have no field there."""
-        rest = self._rest.copy()
-        for place in self._lens_places:
-            rest[place] = common.seq_lens_cpu
-        for place in self._computed_places:
-            rest[place] = common.num_computed_tokens_cpu
+        fields = self._defaults.copy()
+        fields["query_start_loc"] = common.query_start_loc
+        fields["query_start_loc_cpu"] = common.query_start_loc_cpu
+        fields["seq_lens"] = common.seq_lens
+        fields["num_reqs"] = common.num_reqs
+        fields["num_actual_tokens"] = common.num_actual_tokens
+        fields["max_query_len"] = common.max_query_len
+        fields["max_seq_len"] = common.max_seq_len
+        fields["block_table_tensor"] = common.block_table_tensor
+        fields["slot_mapping"] = common.slot_mapping
+        fields["causal"] = common.causal
+        for name in self._lens_names:
+            fields[name] = common.seq_lens_cpu
+        for name in self._computed_names:
+            fields[name] = common.num_computed_tokens_cpu
         inputs = common.inputs
         unread = len(inputs)
-        if self._prefilling_place is not None:
+        if self._knows_prefilling:
             told = None
             if unread:
                 try:
@@ -107,30 +121,21 @@ class BatchConverter:
                     pass
             if told is None and self._derives_prefilling:
                 told = self._prefilling(common)
-            rest[self._prefilling_place] = told
+            fields["is_prefilling"] = told
         if unread:
-            unread = self._read_inputs(inputs, rest, unread)
-        made = self._make(
-            common.query_start_loc,
-            common.query_start_loc_cpu,
-            common.seq_lens,
-            common.num_reqs,
-            common.num_actual_tokens,
-            common.max_query_len,
-            common.max_seq_len,
-            common.block_table_tensor,
-            common.slot_mapping,
-            common.causal,
-            *rest,
-        )
+            unread = self._read_inputs(inputs, fields, unread)
+        if not self._is_plain:
+            return self._make(**fields), unread
+        made = object.__new__(self._class)
+        made.__dict__ = fields
         return made, unread
 
-    def _read_inputs(self, inputs: TypedMap, rest: list[object], unread: int) -> int:
+    def _read_inputs(self, inputs: TypedMap, fields: dict[str, object], unread: int) -> int:
         for argument in self._arguments:
             if argument.key in inputs:
-                if argument.name not in self._place:
+                if argument.name not in self._names:
                     raise ValueError(f"common.inputs holds {argument.name}, which this vLLM's description lacks")
-                rest[self._place[argument.name]] = argument.read(inputs)
+                fields[argument.name] = argument.read(inputs)
                 unread -= 1
         return unread
 
@@ -217,8 +222,8 @@ def _keep(inputs: TypedMap, key: TypedKey[T], value: T | None) -> None:
 
 
 def _default(field: dataclasses.Field[object]) -> object:
-    """What a field holds unless it is told; nothing yet for the host's lengths, which are always told."""
-    if field.name in (*_HOST_LENS, *_HOST_COMPUTED):
+    """What a field holds unless it is told; nothing yet for those that are always told."""
+    if field.name in _TOLD:
         return None
     if field.default is dataclasses.MISSING:
         raise TypeError(f"this vLLM's CommonAttentionMetadata asks for {field.name}, which is not known here")

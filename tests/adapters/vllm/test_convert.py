@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from fractions import Fraction
 from typing import Any
@@ -170,6 +170,40 @@ def test_an_input_that_this_vllm_lacks_is_refused(monkeypatch: pytest.MonkeyPatc
     common.inputs.put(IS_PREFILLING, torch.ones(1))
     with pytest.raises(ValueError, match="holds is_prefilling, which this vLLM's description lacks"):
         to_vllm_batch(common)
+
+
+def test_a_description_that_does_more_when_it_is_made_is_made_by_its_constructor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from vllm.v1.attention import backend
+
+    made: list[int] = []
+
+    @dataclass
+    class Later(backend.CommonAttentionMetadata):
+        def __post_init__(self) -> None:
+            made.append(self.num_reqs)
+
+    common = one_request()
+    as_it_is = to_vllm_batch(common)
+    monkeypatch.setattr(backend, "CommonAttentionMetadata", Later)
+    later = to_vllm_batch(common)
+    assert isinstance(later, Later)
+    assert made == [1]
+    assert vars(later) == vars(as_it_is)
+
+
+def test_a_description_without_a_field_that_is_always_told_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.attention import backend
+
+    class Older(backend.CommonAttentionMetadata):
+        pass
+
+    kept = {name: each for name, each in fields_of(Older).items() if name not in ("causal", "slot_mapping")}
+    monkeypatch.setattr(Older, "__dataclass_fields__", kept)
+    monkeypatch.setattr(backend, "CommonAttentionMetadata", Older)
+    with pytest.raises(TypeError, match="CommonAttentionMetadata lacks slot_mapping, causal"):
+        to_vllm_batch(one_request())
 
 
 def fields_of(cls: type) -> dict[str, object]:
