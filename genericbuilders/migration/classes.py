@@ -97,6 +97,7 @@ class ClassInfo:
         builds_batches: whether ``build`` takes a batch's description.
         rebinds: whether ``__init__`` assigns the spec's parameter anew.
         methods: the names of its methods.
+        decorators: dotted names, without arguments, as written.
     """
 
     qualname: str
@@ -117,6 +118,7 @@ class ClassInfo:
     builds_batches: bool
     rebinds: bool
     methods: frozenset[str]
+    decorators: tuple[str, ...]
 
 
 def describe_class(
@@ -156,6 +158,7 @@ def describe_class(
         build is not None and any(each.arg in _BATCH for each in build.args.args),
         init is not None and taken is not None and _assigns(init, taken.parameter),
         frozenset(methods),
+        tuple(ast.unparse(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list),
     )
 
 

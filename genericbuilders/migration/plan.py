@@ -135,6 +135,7 @@ class Planner(ABC):
         self.findings: list[Finding] = []
         self.imports: set[tuple[str, str]] = set()
         self.moved: set[str] = set()
+        self.makes_fields: bool = project.makes_fields(module, cls)
 
     @abstractmethod
     def plan(self) -> ClassPlan:

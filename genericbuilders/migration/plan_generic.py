@@ -157,6 +157,14 @@ class _GenericPlanner(Planner):
             return False
         if last_names(annotation.annotation) != last_names(spec):
             return False
+        if self.makes_fields:
+            self.find(
+                "field-annotation",
+                "a decorator makes it a field, which its constructor takes: it stays",
+                annotation.line,
+                changes=False,
+            )
+            return False
         self.find("needless-annotation", f"the class says so to its base: {spec}", annotation.line)
         return True
 

@@ -35,6 +35,8 @@ class _WidenedPlanner(Planner):
         self.report_false_hint(evidence)
         added: str | None = None
         if self.cls.annotation is None and not evidence.inherited and not self._base_says(evidence):
+            if self.makes_fields:
+                return self._plan_without(evidence, hook)
             self.find("add-annotation", f"kv_cache_spec: {evidence.spec} narrows what the base declares")
             added = self.code(evidence.spec)
         needless, hint = self.needless(evidence), self.init_hint(evidence)
@@ -49,6 +51,17 @@ class _WidenedPlanner(Planner):
             hook_hint=hook,
             imports=frozenset(self.imports),
         )
+
+    def _plan_without(self, evidence: Evidence, hook: str | None) -> ClassPlan:
+        """The plan for a class that an annotation would give a field: what narrows the spec in its methods stays."""
+        self.find(
+            "field-annotation",
+            f"kv_cache_spec: {evidence.spec} would be a field, which the class's decorator hands to its constructor; "
+            "take the decorator away, or have the base say so (--target generic)",
+            changes=False,
+        )
+        hint = self.init_hint(evidence)
+        return ClassPlan(self.cls, self.made(evidence), init_hint=hint, hook_hint=hook, imports=frozenset(self.imports))
 
     def _base_says(self, evidence: Evidence) -> bool:
         """Whether the base declares that spec already, or will."""

@@ -16,6 +16,9 @@ from genericbuilders.migration.modules import ModuleInfo, describe_module
 __all__ = ["BuilderBase", "Project"]
 
 _MAX_DEPTH = 24
+# By their own names: those of dataclasses, attrs and pydantic, and of what wraps them under such a name. One too many
+# leaves an annotation to its author; one too few would change a constructor.
+_FIELD_MAKERS = frozenset({"dataclass", "pydantic_dataclass", "define", "mutable", "frozen", "attrs", "s"})
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,14 @@ class Project:
     def is_interesting(self, module: str, cls: ClassInfo) -> bool:
         """Whether a class is a builder, or looks like one."""
         return self.base_of(module, cls) is not None or looks_like_builder(cls)
+
+    def makes_fields(self, module: str, cls: ClassInfo) -> bool:
+        """Whether a decorator makes a field of each annotation of the class, as `dataclasses.dataclass` does."""
+        return any(
+            (self.resolve(module, name) or name).rpartition(".")[2] in _FIELD_MAKERS
+            or name.rpartition(".")[2] in _FIELD_MAKERS
+            for name in cls.decorators
+        )
 
     def factory_base(self, module: str, bases: Sequence[str]) -> str | None:
         """The builder among the bases of a class that a call makes."""
