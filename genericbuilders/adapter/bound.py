@@ -245,19 +245,21 @@ class TypedAdapter(Adapter, Generic[M, S]):
         """
         if self.owns(group):
             return group
-        raise BindError(
-            f"group of layers {list(group.layer_names)} was bound by adapter {group.adapter.name!r}, "
-            f"not by {self.name!r}"
-        )
+        raise BindError(f"group of layers {list(group.layer_names)} was bound by {self._other(group.adapter.name)}")
 
     def _own(self, layers: Sequence[Layer]) -> list[TypedLayer[M]]:
         for layer in layers:
             if layer.adapter is not self:
                 raise BindError(
-                    f"layer {layer.name!r} was made by adapter {layer.adapter.name!r}, not by {self.name!r}; "
+                    f"layer {layer.name!r} was made by {self._other(layer.adapter.name)}; "
                     "bind it with the adapter that made it"
                 )
         return [layer for layer in layers if self._made(layer)]
+
+    def _other(self, name: str) -> str:
+        if name == self.name:
+            return f"another adapter that is called {name!r}, too"
+        return f"adapter {name!r}, not by {self.name!r}"
 
     def _made(self, layer: Layer) -> TypeGuard[TypedLayer[M]]:
         return layer.adapter is self

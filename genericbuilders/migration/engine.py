@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import libcst as cst
 from libcst.metadata import MetadataWrapper
 
 from genericbuilders.migration.layers import find_layer_asserts
-from genericbuilders.migration.modules import ModuleInfo, dotted
+from genericbuilders.migration.modules import LINE_END, ModuleInfo, dotted
 from genericbuilders.migration.plan import BASE_NAME, ClassPlan
 from genericbuilders.migration.plan_generic import plan_generic
 from genericbuilders.migration.plan_widened import plan_widened
@@ -39,7 +40,8 @@ def migrate(project: Project, path: Path, target: Target) -> FileResult:
     getters = _getters(project, name, tree) if target is Target.GENERIC else {}
     layers = find_layer_asserts(project, name, tree)
     findings = [*_told(getters), *_choices(tree), *(each.finding for each in layers)]
-    classes = [*(plan.report for plan in plans), *_factories(project, name, module)]
+    starts = _Columns(text)
+    classes = [*(starts.told(plan.report) for plan in plans), *_factories(project, name, module)]
     wanted = any(_changes(plan) for plan in plans) or getters or any(each.removable for each in layers)
     after = text
     if wanted:
@@ -55,6 +57,23 @@ def migrate(project: Project, path: Path, target: Target) -> FileResult:
         tuple(sorted(classes, key=lambda each: each.line)),
         tuple(sorted(findings, key=lambda each: (each.line, each.column))),
     )
+
+
+class _Columns:
+    """Where the statements of a text start in their lines."""
+
+    def __init__(self, text: str) -> None:
+        self._lines: list[str] = LINE_END.split(text)
+
+    def told(self, report: ClassReport) -> ClassReport:
+        """The report, with findings that know their line alone at the start of what stands there."""
+        return replace(report, findings=tuple(map(self._placed, report.findings)))
+
+    def _placed(self, finding: Finding) -> Finding:
+        if finding.column > 1:
+            return finding
+        line = self._lines[finding.line - 1]
+        return replace(finding, column=len(line) - len(line.lstrip()) + 1)
 
 
 def _told(getters: Mapping[int, tuple[str, int]]) -> list[Finding]:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from genericbuilders.migration.classes import ClassInfo, FunctionScope, describe_class
 
-__all__ = ["Factory", "ModuleInfo", "describe_module"]
+__all__ = ["LINE_END", "Factory", "ModuleInfo", "describe_module"]
 
+# Lines as Python counts them: `str.splitlines` has more ends, form feeds among them.
+LINE_END = re.compile(r"\r\n|\r|\n")
 _TYPE_CALL = re.compile(r"\btype\([^()]*,")
 _INNER_CLASS = re.compile(r"^[ \t]+class\b", re.MULTILINE)
 _MARKER = re.compile(r"#\s*genericbuilders:\s*spec\s*=\s*([\w.]+(?:\s*\|\s*[\w.]+)*)")
@@ -96,7 +98,7 @@ def _markers(text: str) -> dict[int, str]:
     if "genericbuilders:" not in text:
         return {}
     found: dict[int, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(LINE_END.split(text), 1):
         match = _MARKER.search(line)
         if match is not None:
             found[number] = match[1]
@@ -192,11 +194,17 @@ def _parts(node: ast.stmt) -> Iterator[tuple[Sequence[ast.stmt], bool]]:
     if isinstance(node, ast.If):
         yield node.body, _last(node.test) == "TYPE_CHECKING"
         yield node.orelse, False
-    elif isinstance(node, ast.Try):
+    elif isinstance(node, ast.Try | ast.TryStar):
         for part in (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody):
             yield part, False
-    elif isinstance(node, ast.With | ast.For | ast.While):
+    elif isinstance(node, ast.With | ast.AsyncWith):
         yield node.body, False
+    elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+        yield node.body, False
+        yield node.orelse, False
+    elif isinstance(node, ast.Match):
+        for case in node.cases:
+            yield case.body, False
 
 
 def _calls(node: ast.stmt) -> Iterator[ast.Call]:
