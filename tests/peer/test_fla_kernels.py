@@ -149,11 +149,13 @@ def test_token_by_token(
 @pytest.mark.parametrize(
     "sizes", [ScanSizes(groups=1, heads=2, value=16, key=16), ScanSizes(groups=2, heads=1, value=21, key=70)], ids=str
 )
-def test_in_chunks(peer: Peer, delta: bool, strength: float, sizes: ScanSizes) -> None:
+@pytest.mark.parametrize("on_host", [False, True])
+def test_in_chunks(peer: Peer, delta: bool, strength: float, sizes: ScanSizes, on_host: bool) -> None:
     """Decays within a chunk are differences of sums over up to 64 tokens, and lose as many roundings as those are large."""
     inputs = make_inputs(LONG.num_tokens, sizes, delta=delta, strength=strength)
     roundings = 16.0 + 64 * min(strength, 104.0)
-    ran = judge_scan(peer, inputs, random_states(10, sizes), LONG, fast=True, roundings=roundings)
+    rows = LONG._replace(query_start_loc_cpu=LONG.query_start_loc.clone() if on_host else None)
+    ran = judge_scan(peer, inputs, random_states(10, sizes), rows, fast=True, roundings=roundings)
     assert ran == [f"chunk_{'delta' if delta else 'decay'}"]
 
 
