@@ -76,7 +76,12 @@ class Peer:
         return Answer(found["out"], found["states"], json.loads(line)["ran"])
 
     def close(self) -> None:
-        self._process.communicate(timeout=20)
+        try:
+            self._process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            # It has answered all questions; on a busy machine its end takes longer.
+            self._process.kill()
+            self._process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -149,23 +154,22 @@ def test_token_by_token(
 @pytest.mark.parametrize(
     "sizes", [ScanSizes(groups=1, heads=2, value=16, key=16), ScanSizes(groups=2, heads=1, value=21, key=70)], ids=str
 )
-@pytest.mark.parametrize("on_host", [False, True])
-def test_in_chunks(peer: Peer, delta: bool, strength: float, sizes: ScanSizes, on_host: bool) -> None:
+def test_in_chunks(peer: Peer, delta: bool, strength: float, sizes: ScanSizes) -> None:
     """Decays within a chunk are differences of sums over up to 64 tokens, and lose as many roundings as those are large."""
     inputs = make_inputs(LONG.num_tokens, sizes, delta=delta, strength=strength)
     roundings = 16.0 + 64 * min(strength, 104.0)
-    rows = LONG._replace(query_start_loc_cpu=LONG.query_start_loc.clone() if on_host else None)
-    ran = judge_scan(peer, inputs, random_states(10, sizes), rows, fast=True, roundings=roundings)
+    ran = judge_scan(peer, inputs, random_states(10, sizes), LONG, fast=True, roundings=roundings)
     assert ran == [f"chunk_{'delta' if delta else 'decay'}"]
 
 
 @pytest.mark.peer
 @RULES
 def test_in_chunks_of_half_precision(peer: Peer, delta: bool) -> None:
-    """What passes between chunks is of half precision too."""
+    """What passes between chunks is of half precision too. Here the host knows the lengths."""
     sizes = ScanSizes(groups=1, heads=2, value=16, key=16)
     inputs = make_inputs(LONG.num_tokens, sizes, delta=delta, strength=0.1).each(lambda tensor: tensor.half())
-    ran = judge_scan(peer, inputs, random_states(10, sizes), LONG, sums=torch.float16)
+    rows = LONG._replace(query_start_loc_cpu=LONG.query_start_loc)
+    ran = judge_scan(peer, inputs, random_states(10, sizes), rows, sums=torch.float16)
     assert ran == [f"chunk_{'delta' if delta else 'decay'}"]
 
 
