@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import torch
 
 from genericbuilders.builder import AttentionCGSupport
-from genericbuilders.config import EngineConfig, LayerConfig
+from genericbuilders.config import CommonPrefixRule, EngineConfig, LayerConfig
 from genericbuilders.keys import Key, TypedMap
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import KVCacheSpec
@@ -74,6 +74,10 @@ class Group(ABC):
     @abstractmethod
     def kv_cache_dtype(self) -> torch.dtype:
         """The element type of that cache."""
+
+    @abstractmethod
+    def common_prefix_rule(self) -> CommonPrefixRule | None:
+        """From when on `build` wants to know of a prefix that all rows share; ``None`` if it has no use for one."""
 
     @abstractmethod
     def build(self, common: CommonAttentionMetadata, step: Step, common_prefix_len: int = 0) -> None:
