@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.config import CommonPrefixRule, EngineConfig, LayerConfig
@@ -38,6 +39,15 @@ class Layer(Key):
         self.config: LayerConfig = config
         self.adapter = adapter
 
+    def fill_shared_blocks(self, kv_cache: Tensor, block_ids: Sequence[int]) -> None:
+        """Write what stands in the blocks that all requests share, before anything runs. Unless overridden: nothing.
+
+        Args:
+            kv_cache: the layer's cache.
+            block_ids: the blocks, in the order in which they stand at the front of every row of the block table.
+        """
+        return
+
 
 class Group(ABC):
     """Layers that share one adapter, one spec and one block table, whatever the back end.
@@ -62,6 +72,11 @@ class Group(ABC):
     @abstractmethod
     def kv_cache_spec(self) -> KVCacheSpec:
         """What one layer's cache holds, as any spec; `BoundGroup.spec` has its own type."""
+
+    def fill_shared_blocks(self, kv_caches: Mapping[Layer, Tensor], block_ids: Sequence[int]) -> None:
+        """`Layer.fill_shared_blocks` for each of the group's layers; once, when the caches are there."""
+        for layer in self.layers:
+            layer.fill_shared_blocks(kv_caches[layer], block_ids)
 
     @abstractmethod
     def cudagraph_support(self) -> AttentionCGSupport:

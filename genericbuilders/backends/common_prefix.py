@@ -6,7 +6,7 @@ weighs follows from its log-sum-exp.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -94,7 +94,7 @@ def attend_split(
         max_query_len: the longest row's new tokens.
         scale: factor on the scores.
         causal: whether a token sees only itself and what came before.
-        scoring: what else happens to the scores; nothing that depends on positions, and no sinks.
+        scoring: what else happens to the scores; nothing that depends on positions. Logits of sinks count once.
 
     Returns:
         ``[num_tokens, num_heads, head_size]``; rows behind the batch's tokens are zero.
@@ -111,7 +111,7 @@ def attend_split(
         causal=False,
         max_query_len=query.shape[0],
         max_seq_len=prefix.num_tokens,
-        scoring=scoring,
+        scoring=scoring if scoring.sinks is None else replace(scoring, sinks=None),
         lse=lse[0],
     )
     own = kernels.paged_attention(

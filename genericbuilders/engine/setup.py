@@ -101,6 +101,7 @@ class EngineSetup:
             ValueError: a cache's shape or layout does not fit its pages, or a pool has no block beside those that all
                 requests share.
             NoManagerError: no cache manager serves a layer's spec.
+            MissingSinksError: a layer's sinks were not set.
         """
         shared = self.plan.strategy is PoolStrategy.ONE_POOL
         counts = self.plan.num_blocks
@@ -109,6 +110,9 @@ class EngineSetup:
             make_manager(group.kv_cache_spec, pool, self.config) for group, pool in zip(self.groups, pools, strict=True)
         ]
         caches = self._allocate()
+        for group, manager in zip(self.groups, managers, strict=True):
+            if manager.shared_blocks:
+                group.fill_shared_blocks(caches, manager.shared_blocks)
 
         def clear(group: int, block_ids: Sequence[int]) -> None:
             zero_blocks(self.groups[group], caches, block_ids)
