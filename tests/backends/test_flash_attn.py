@@ -320,15 +320,13 @@ def test_a_shared_prefix_beside_empty_and_padding_rows(
     cache = torch.randn(group.kv_cache_shape(1 + int(common.block_table_tensor.max())), generator=generator).to(dtype)
     split = group.builder.build(shared, padded)
     assert split.common_prefix_len == shared
-    exact, working = (
-        attend_by_reference(
-            replace(common, block_table_tensor=table),
-            *(part[:tokens].to(wide) for part in (query, key, value)),
-            *(part.to(wide, copy=True) for part in split_kv(cache, KVCacheLayout.BLOCK_FIRST)),
-            True,
-        )
-        for wide in (torch.float64, dtype)
-    )
+
+    def attend(wide: torch.dtype) -> Tensor:
+        keys, values = (part.to(wide, copy=True) for part in split_kv(cache, KVCacheLayout.BLOCK_FIRST))
+        new = query[:tokens].to(wide), key[:tokens].to(wide), value[:tokens].to(wide)
+        return attend_by_reference(replace(common, block_table_tensor=table), *new, keys, values, True)
+
+    exact, working = attend(torch.float64), attend(dtype)
     out = layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=split)
     # Two parts and their merge round three times more than one pass.
     comparison = compare(out[:tokens], working, exact, roundings=16.0)

@@ -21,7 +21,7 @@ from tiny_models import IdTokenizer
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from genericbuilders.backends.flash_attn import CPU_PREFIX_RULE, FLASH_ATTN
+from genericbuilders.backends.flash_attn import CPU_PREFIX_RULE, FLASH_ATTN, FlashAttentionImpl
 from genericbuilders.config import AttentionLayerConfig, CommonPrefixRule, EngineConfig
 from genericbuilders.engine.common_prefix import CommonPrefixes
 from genericbuilders.engine.engine import Engine
@@ -79,14 +79,15 @@ def prepare(heads: Heads, num_reqs: int, prefix: int) -> tuple[Callable[[], Tens
     )
     cache = torch.randn(group.kv_cache_shape(len(order)))
     query = torch.randn(num_reqs, heads.query, heads.size)
-    kernels, keys, values = layer.impl.open(cache)
+    impl = FlashAttentionImpl(config)
+    kernels, keys, values = impl.open(cache)
     each, once = group.builder.build(0, common), group.builder.build(prefix, common)
 
     def for_each() -> Tensor:
-        return layer.impl.attend(kernels, query, keys, values, each)
+        return impl.attend(kernels, query, keys, values, each)
 
     def for_all() -> Tensor:
-        return layer.impl.attend(kernels, query, keys, values, once)
+        return impl.attend(kernels, query, keys, values, once)
 
     worst = float((for_each() - for_all()).abs().max())
     if worst > 1e-4:
@@ -126,19 +127,18 @@ def attention(rounds: int, seconds: float, rows: Sequence[int], prefixes: Sequen
 
 def engine(rule: CommonPrefixRule | None, prompts: Sequence[Sequence[int]]) -> Engine:
     """Six layers of SmolLM2-135M's size with random weights, and ``prompts`` fed through them."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=VOCAB_SIZE,
-                hidden_size=576,
-                intermediate_size=1536,
-                num_hidden_layers=6,
-                num_attention_heads=9,
-                num_key_value_heads=3,
-                max_position_embeddings=16384,
-            )
-        ).eval()
+    torch.random.set_rng_state(torch.Generator().manual_seed(0).get_state())
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCAB_SIZE,
+            hidden_size=576,
+            intermediate_size=1536,
+            num_hidden_layers=6,
+            num_attention_heads=9,
+            num_key_value_heads=3,
+            max_position_embeddings=16384,
+        )
+    ).eval()
     longest = max(map(len, prompts)) + 1024
     options = EngineOptions(
         block_size=BLOCK_SIZE,

@@ -70,7 +70,7 @@ def watch(
         watched.logits.append(logits.clone())
         return logits
 
-    runner.execute = executing  # type: ignore[method-assign]  # pyright: ignore[reportAttributeAccessIssue] - watched
+    runner.execute = executing  # type: ignore[method-assign]  # to watch it
     for group in runner.groups:
 
         def building(
@@ -89,7 +89,7 @@ def watch(
                 assert front.all(), "the null block is no prefix"
             build(common, step, common_prefix_len)
 
-        group.build = building  # type: ignore[method-assign]  # pyright: ignore[reportAttributeAccessIssue] - watched
+        group.build = building  # type: ignore[method-assign]  # to watch it
     return watched
 
 
@@ -214,16 +214,12 @@ def test_without_prefix_caching_nobody_looks(monkeypatch: pytest.MonkeyPatch) ->
     assert not any(shared for (shared,) in watched.shared)
 
 
-def test_the_rule_of_cpus_is_in_force_unless_told_otherwise() -> None:
+def test_the_rule_of_cpus_is_in_force_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = [index % 97 for index in range(1040)]
 
-    def long() -> PreTrainedModel:
-        model = tiny_model()
-        model.config.max_position_embeddings = 1100
-        return model
-
-    options = EngineOptions(block_size=16, max_num_batched_tokens=1100)
-    watched = Watched(tiny_engine(long(), options))
+    model = tiny_model()
+    monkeypatch.setattr(model.config, "max_position_embeddings", 1100)
+    watched = Watched(tiny_engine(model, EngineOptions(block_size=16, max_num_batched_tokens=1100)))
     (group,) = watched.engine.runner.groups
     (manager,) = watched.engine.runner.coordinator.managers
     finder = CommonPrefixes([group], watched.engine.runner.coordinator)
