@@ -154,7 +154,8 @@ def engine(rule: CommonPrefixRule | None, prompts: Sequence[Sequence[int]]) -> E
         if index == 0:
             while not made.stats.num_output_tokens:
                 made.step()
-    while made.stats.num_output_tokens < 3 * len(prompts):
+    # Until all of them decode.
+    while made.scheduler.waiting or any(request.num_uncomputed_tokens > 1 for request in made.scheduler.running):
         made.step()
     return made
 
