@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from genericbuilders.config import AttentionLayerConfig, EngineConfig, LatentLayerConfig, StateLayerConfig
+from genericbuilders.config import (
+    AttentionLayerConfig,
+    CommonPrefixRule,
+    EngineConfig,
+    LatentLayerConfig,
+    StateLayerConfig,
+)
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.rotary import Rotary, apply_rotary
 from genericbuilders.sparse_config import IndexLayerConfig
@@ -75,6 +81,13 @@ class AttentionMetadataBuilder(ABC, Generic[M, S]):
     def get_kv_cache_dtype(cls, kv_cache_spec: S) -> torch.dtype:
         """The element type of that cache. Unless overridden: int8, one element a byte."""
         return torch.int8
+
+    def common_prefix_rule(self) -> CommonPrefixRule | None:
+        """From when on `build` wants to know of a common prefix; ``None`` if it has no use for one.
+
+        Whoever makes batches looks for a common prefix only if this says so. Unless overridden: ``None``.
+        """
+        return None
 
     @abstractmethod
     def build(

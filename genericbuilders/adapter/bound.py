@@ -18,7 +18,7 @@ from typing_extensions import TypeVar, override
 from genericbuilders.adapter.erased import Adapter, BackendUnavailableError, BindError, Group, Layer, Step
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder, LayerImpl
 from genericbuilders.calls import BUILDER_CALLS, Call, check_calls
-from genericbuilders.config import EngineConfig
+from genericbuilders.config import CommonPrefixRule, EngineConfig
 from genericbuilders.generics import generic_arguments, union_members
 from genericbuilders.keys import Key, TypedKey
 from genericbuilders.metadata import CommonAttentionMetadata
@@ -70,6 +70,10 @@ class BoundGroup(Group, Generic[M, S]):
     @override
     def kv_cache_dtype(self) -> torch.dtype:
         return self.builder.get_kv_cache_dtype(self.spec)
+
+    @override
+    def common_prefix_rule(self) -> CommonPrefixRule | None:
+        return self.builder.common_prefix_rule()
 
     @override
     def build(self, common: CommonAttentionMetadata, step: Step, common_prefix_len: int = 0) -> None:

@@ -20,12 +20,15 @@ from genericbuilders.backends.mamba2 import MAMBA2
 from genericbuilders.backends.mla import MLA
 from genericbuilders.backends.mla_sparse import MLA_SPARSE
 from genericbuilders.backends.short_conv import SHORT_CONV
+from genericbuilders.backends.sink import SINK
 from genericbuilders.backends.triton import TRITON
 from genericbuilders.backends.turboquant import TURBOQUANT
 
 __all__ = ["BUILT_IN"]
 
 BUILT_IN: tuple[Adapter, ...] = (
+    # A spec with sinks is one of full attention, too: whoever knows the sinks comes first.
+    SINK,
     FLASH_ATTN,
     CHUNKED_LOCAL,
     ENCODER_ONLY,

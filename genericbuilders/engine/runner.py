@@ -18,6 +18,7 @@ from genericbuilders.backends.cross import ENCODER_ROWS
 from genericbuilders.cache import BlockTable, KVCacheCoordinator
 from genericbuilders.cache.block_table import PADDING_SLOT
 from genericbuilders.config import EngineConfig
+from genericbuilders.engine.common_prefix import CommonPrefixes
 from genericbuilders.engine.cudagraph import CUDAGraphMode, CUDAGraphResolution, resolve_cudagraph_mode
 from genericbuilders.engine.encoder_batch import NO_ENCODER_TOKENS, EncoderStage, TokenPlaces
 from genericbuilders.engine.input_batch import StepBuffer, TokenTable
@@ -55,6 +56,7 @@ class ModelRunner:
         self.kv_caches = kv_caches
         self.coordinator = coordinator
         self.stats: EngineStats = EngineStats()
+        self._common_prefixes = CommonPrefixes(groups, coordinator)
         self._encoder = None if model.encoder is None else EncoderStage(model.encoder, config, model.device)
         rows, tokens, device = config.max_num_seqs, config.max_num_batched_tokens, model.device
         self._tokens = TokenTable(rows, config.max_model_len)
@@ -90,9 +92,10 @@ class ModelRunner:
             common.inputs.put(ENCODER_ROWS, encoded.rows)
             self.stats.num_encoder_tokens += len(encoded.states)
         step = Step()
-        for group, (block_table, slot_mapping) in zip(self.groups, filled, strict=True):
-            group.build(common.for_group(block_table, slot_mapping), step)
-            self.stats.kv_bytes_read += kv_bytes_read(group, common)
+        shared = self._common_prefixes.find([row.request.request_id for row in rows], int(starts.min()))
+        for group, (block_table, slot_mapping), prefix in zip(self.groups, filled, shared, strict=True):
+            group.build(common.for_group(block_table, slot_mapping), step, prefix)
+            self.stats.kv_bytes_read += kv_bytes_read(group, common, step)
 
         return self.model.forward(
             self._input_ids.fill(token_ids),

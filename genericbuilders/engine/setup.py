@@ -25,7 +25,7 @@ from genericbuilders.cache import (
     plan_caches,
     zero_blocks,
 )
-from genericbuilders.config import EngineConfig, KVCacheLayout
+from genericbuilders.config import CommonPrefixRule, EngineConfig, KVCacheLayout
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.runner import ModelRunner
 from genericbuilders.keys import Key
@@ -65,6 +65,7 @@ class EngineOptions:
         enable_prefix_caching: keep full blocks for later requests with the same prefix.
         hybrid_kv_cache: let layers that attend over a window or a chunk give blocks back; without it they keep all
             blocks, and still attend over what they did. States stay states either way.
+        common_prefix_rule: see `EngineConfig`.
     """
 
     block_size: int = 16
@@ -74,6 +75,7 @@ class EngineOptions:
     max_model_len: int | None = None
     enable_prefix_caching: bool = True
     hybrid_kv_cache: bool = True
+    common_prefix_rule: CommonPrefixRule | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class EngineSetup:
             ValueError: a cache's shape or layout does not fit its pages, or a pool has no block beside those that all
                 requests share.
             NoManagerError: no cache manager serves a layer's spec.
+            MissingSinksError: a layer's sinks were not set.
         """
         shared = self.plan.strategy is PoolStrategy.ONE_POOL
         counts = self.plan.num_blocks
@@ -107,6 +110,9 @@ class EngineSetup:
             make_manager(group.kv_cache_spec, pool, self.config) for group, pool in zip(self.groups, pools, strict=True)
         ]
         caches = self._allocate()
+        for group, manager in zip(self.groups, managers, strict=True):
+            if manager.shared_blocks:
+                group.fill_shared_blocks(caches, manager.shared_blocks)
 
         def clear(group: int, block_ids: Sequence[int]) -> None:
             zero_blocks(self.groups[group], caches, block_ids)
@@ -263,6 +269,7 @@ def _engine_config(model: Model, options: EngineOptions) -> EngineConfig:
         num_blocks=options.num_blocks,
         dtype=model.dtype,
         enable_prefix_caching=options.enable_prefix_caching,
+        common_prefix_rule=options.common_prefix_rule,
         layers={placed.layer.name: placed.layer.config for placed in model.layers},
     )
 
