@@ -35,8 +35,8 @@ def shared_caches(config: PretrainedConfig) -> Mapping[int, int]:
         return {}
     if config.model_type not in SHARING_FAMILIES:
         raise LoadError(
-            f"its last {shared} layers share the caches of others; this is served for {', '.join(SHARING_FAMILIES)}, not "
-            f"for {config.model_type}"
+            f"its last {shared} layers share the caches of others, which is served for "
+            f"{', '.join(SHARING_FAMILIES)}, not for {config.model_type}"
         )
     kinds: Sequence[str] = getattr(config, "layer_types", None) or ["full_attention"] * config.num_hidden_layers
     first = len(kinds) - shared
@@ -95,7 +95,7 @@ def skip_tokens(hf: PreTrainedModel, shared: Mapping[int, int]) -> None:
 class _SkippingLayer(nn.Module):
     """One decoder layer; called as transformers calls its own.
 
-    All but the first are given the few tokens of the layer before, but rotations and inputs of their own for all tokens.
+    All but the first are given the few tokens of the layer before, but rotations and per-layer inputs of all tokens.
     """
 
     def __init__(self, layer: nn.Module, *, first: bool) -> None:
