@@ -183,7 +183,8 @@ def prepare(loaded: LoadedModel, options: EngineOptions) -> EngineSetup:
     """Bind the model's layers and plan their caches; see `build_engine`."""
     model, config = loaded.model, _engine_config(loaded.model, options)
     members = _members(model, options.hybrid_kv_cache)
-    provided = [IS_PREFILLING, LOGITS_TOKENS, *([] if model.encoder is None else [ENCODER_ROWS])]
+    always: tuple[Key, ...] = (IS_PREFILLING, LOGITS_TOKENS)
+    provided = always if model.encoder is None else (*always, ENCODER_ROWS)
     groups = _bind(members, model, config, provided)
     return EngineSetup(loaded, config, groups, _plan(members, model, config))
 

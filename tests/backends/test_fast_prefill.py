@@ -105,7 +105,8 @@ def test_both_types_are_the_wrapped_back_end_s() -> None:
 def test_an_exact_example() -> None:
     """Of 3 tokens of a long prompt none, of a prompt's last 4 one, of a decode its own, of 5 the last two."""
     common = batch([(3, 6, 0), (4, 2, 1), (1, 8, 1), (0, 7, 0), (5, 0, 2)])
-    assert ints(common.inputs[LOGITS_TOKENS]) == [6, 7, 11, 12]
+    tokens: Tensor = common.inputs[LOGITS_TOKENS]
+    assert ints(tokens) == [6, 7, 11, 12]
     metadata = bind().builder.build(0, common)
     assert ints(metadata.query_start_loc) == [0, 0, 1, 2, 2, 4]
     assert ints(metadata.seq_lens) == [9, 6, 9, 7, 5]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -83,8 +84,10 @@ class HandFed:
         tokens = [token for request in order for token in pieces[request]]
         positions = [self.computed[request] + place for request in order for place in range(len(pieces[request]))]
         kept = lens if wanted is None else [wanted[request] for request in order]
-        places = torch.arange(len(tokens)).split(lens)
-        logits_tokens = torch.cat([each[len(each) - count :] for each, count in zip(places, kept, strict=True)])
+        logits_tokens = torch.tensor(
+            [place for end, count in zip(accumulate(lens), kept, strict=True) for place in range(end - count, end)],
+            dtype=torch.int64,
+        )
         step = Step()
         skips = False
         for group, index in zip(self.groups, cache_groups(self.groups), strict=True):

@@ -48,7 +48,10 @@ LAYERS: dict[str, list[tuple[Adapter, type[AttentionSpec]]]] = {
         (FLASH_ATTN, SlidingWindowSpec),
         (FLASH_ATTN, SlidingWindowSpec),
         (FLASH_ATTN, FullAttentionSpec),
-        *[(FAST_PREFILL, SlidingWindowSpec), (FAST_PREFILL, FullAttentionSpec)] * 2,
+        (FAST_PREFILL, SlidingWindowSpec),
+        (FAST_PREFILL, FullAttentionSpec),
+        (FAST_PREFILL, SlidingWindowSpec),
+        (FAST_PREFILL, FullAttentionSpec),
     ],
     "gpt_oss": MIXED,
     "llama4": [

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import PreTrainedModel, TokenizersBackend
 
-from genericbuilders.adapter import AttentionLayer
 from genericbuilders.backends.fast_prefill import FAST_PREFILL
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.engine.engine import Engine
@@ -53,24 +51,30 @@ def prompt(rng: random.Random, length: int) -> list[int]:
     return [rng.randrange(97) for _ in range(length)]
 
 
-@contextmanager
-def tokens_run(model: TransformersModel) -> Iterator[Mapping[int, list[int]]]:
-    """How many tokens each decoder layer's feed-forward part is given, by step; none where it does not run."""
-    found: dict[int, list[int]] = {index: [] for index in range(model.hf.config.num_hidden_layers)}
+class Counted(nn.Module):
+    """A feed-forward part that counts the tokens that it is given."""
 
-    def counting(index: int) -> None:
-        def count(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-            found[index].append(args[0].shape[-2])
+    def __init__(self, inner: nn.Module, counts: list[int]) -> None:
+        super().__init__()
+        self.inner = inner
+        self.counts = counts
 
-        handles.append(mlps[index].register_forward_pre_hook(count))
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        self.counts.append(hidden_states.shape[-2])
+        out: Tensor = self.inner(hidden_states)
+        return out
 
-    mlps = [module for name, module in model.hf.named_modules() if name.endswith(".mlp")]
-    handles: list[torch.utils.hooks.RemovableHandle] = []
-    for index in found:
-        counting(index)
-    yield found
-    for handle in handles:
-        handle.remove()
+
+def tokens_run(model: TransformersModel) -> Mapping[int, list[int]]:
+    """How many tokens each decoder layer's feed-forward part is given from now on, by step; none where it does not run."""
+    found: dict[int, list[int]] = {}
+    for index in range(model.hf.config.num_hidden_layers):
+        layer = model.hf.get_submodule(f"model.layers.{index}")
+        if any(name == "layer" for name, _ in layer.named_children()):
+            layer = layer.get_submodule("layer")
+        found[index] = []
+        layer.register_module("mlp", Counted(layer.get_submodule("mlp"), found[index]))
+    return found
 
 
 @pytest.mark.parametrize("fast", [False, True])
@@ -116,8 +120,8 @@ def test_prompts_and_decodes_in_one_batch_with_padding_behind() -> None:
     fed = HandFed(TransformersModel(tiny_attention("gemma3n"), block_size=4), 3)
     tokens = [prompt(random.Random(seed), 14) for seed in range(3)]
     fed.step({0: tokens[0][:9], 2: tokens[2][:3]}, wanted={0: 1, 2: 0})
-    with tokens_run(fed.model) as run:
-        got = fed.step({0: tokens[0][9:10], 1: tokens[1][:11], 2: tokens[2][3:]}, padding=2, wanted={0: 1, 1: 0, 2: 1})
+    run = tokens_run(fed.model)
+    got = fed.step({0: tokens[0][9:10], 1: tokens[1][:11], 2: tokens[2][3:]}, padding=2, wanted={0: 1, 1: 0, 2: 1})
     torch.testing.assert_close(got[0], logits_alone(tokens[0])[9:10], rtol=0, atol=LOGITS)
     torch.testing.assert_close(got[2], logits_alone(tokens[2])[13:], rtol=0, atol=LOGITS)
     assert run == {index: [25] if index in STORING else [2] for index in range(7)}
@@ -172,8 +176,8 @@ def serve(fast: bool) -> tuple[Engine, Mapping[int, list[int]]]:
     engine = tiny_engine(tiny_attention("gemma3n"), options, fast_prefill=fast)
     model = engine.runner.model
     assert isinstance(model, TransformersModel)
-    with tokens_run(model) as run:
-        engine.generate([prompt(random.Random(0), 21)], SamplingParams(max_tokens=3))
+    run = tokens_run(model)
+    engine.generate([prompt(random.Random(0), 21)], SamplingParams(max_tokens=3))
     return engine, run
 
 
@@ -195,8 +199,8 @@ def test_pieces_of_one_token_run_whole() -> None:
     engine = tiny_engine(tiny_attention("gemma3n"), options)
     model, tokens = engine.runner.model, prompt(random.Random(0), 4)
     assert isinstance(model, TransformersModel)
-    with tokens_run(model) as run:
-        (found,) = engine.generate([tokens], SamplingParams(max_tokens=2))
+    run = tokens_run(model)
+    (found,) = engine.generate([tokens], SamplingParams(max_tokens=2))
     assert list(found.token_ids) == greedy_tokens(reference(), tokens, 2)
     assert run == {index: [1] * 5 for index in range(7)}
 
@@ -250,9 +254,3 @@ def test_what_is_not_served_is_refused() -> None:
     full = tiny_attention("gemma3n")
     full.config.layer_types = ["full_attention"] * 7  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue] - so that caches can be quantised
     refused(full, "which is one of 'int8_kv'; served are those of 'flash_attn'", KVQuantMode.INT8_PER_TOKEN_HEAD)
-
-
-def test_a_layer_that_shares_has_no_way_to_store() -> None:
-    model = TransformersModel(tiny_attention("gemma3n"), block_size=4)
-    for layer in model.sharing_layers.values():
-        assert not isinstance(layer, AttentionLayer)
