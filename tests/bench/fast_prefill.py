@@ -27,7 +27,7 @@ from genericbuilders_transformers.model import TransformersModel
 VOCAB_SIZE = 1024
 NUM_PROMPTS = 4
 BUDGET = 512
-SIZES = (64, 256, 1024)
+SIZES = (64, 256)
 
 
 def make_engine(fast: bool) -> Engine:
