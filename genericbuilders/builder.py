@@ -162,6 +162,27 @@ class AttentionImpl(LayerImpl[M]):
         query, key = apply_rotary(query, rotary), apply_rotary(key, rotary)
         return self.forward(query, key, value, kv_cache=kv_cache, attn_metadata=attn_metadata)
 
+    def read(self, query: Tensor, kv_cache: Tensor, attn_metadata: M) -> Tensor:
+        """Attend over a cache in which an earlier layer has stored the batch's keys and values; stores nothing.
+
+        Args:
+            query: ``[num_tokens, num_heads, head_size]``, as in `forward`.
+            kv_cache: that layer's cache.
+            attn_metadata: this batch's metadata.
+
+        Returns:
+            ``[num_tokens, num_heads, head_size]``; rows behind the batch's tokens are zero.
+
+        Raises:
+            NotImplementedError: unless overridden; layers that share a cache are refused at `bind` then.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot read the cache of another layer; override read()")
+
+    @classmethod
+    def can_read(cls) -> bool:
+        """Whether `read` is overridden."""
+        return next(base for base in cls.__mro__ if "read" in vars(base)) is not AttentionImpl
+
 
 class InputsImpl(LayerImpl[M], Generic[M, X]):
     """Computes one layer from the metadata ``M`` of its back end and the layer's own inputs ``X``.

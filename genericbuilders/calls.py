@@ -36,6 +36,7 @@ IMPL_CALLS = (
     Call("__init__", ("self", "layer")),
     Call("forward", ("self", "query", "key", "value"), ("kv_cache", "attn_metadata")),
     Call("forward_rotary", ("self", "query", "key", "value"), ("rotary", "kv_cache", "attn_metadata")),
+    Call("read", ("self", "query"), ("kv_cache", "attn_metadata")),
 )
 INPUTS_IMPL_CALLS = (
     Call("__init__", ("self", "layer")),

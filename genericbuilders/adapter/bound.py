@@ -180,7 +180,8 @@ class TypedAdapter(Adapter, Generic[M, S]):
 
         Raises:
             BindError: the spec's class is not one that the builder takes, a layer is another adapter's, there is
-                no layer, or the builder needs an input that is not provided.
+                no layer, a layer cannot read the cache that it shares, or the builder needs an input that is not
+                provided.
             SignatureMismatchError: a method does not take what the library passes to it.
             BackendUnavailableError: a module that it requires is not installed.
         """
@@ -190,6 +191,13 @@ class TypedAdapter(Adapter, Generic[M, S]):
         if not names:
             raise BindError(f"adapter {self.name!r}: a group needs at least one layer")
         self._own(layers)
+        for layer in layers:
+            layer.check_cache()
+            if self.reads is not None and layer.cache_owner is layer:
+                raise BindError(
+                    f"adapter {self.name!r} reads caches that {self.reads.name!r} has stored, but layer {layer.name!r} "
+                    "has one of its own; make it with sharing_layer(...), or by the other adapter"
+                )
         unmet = [need.name for need in self.needs if need not in provided]
         if unmet:
             raise BindError(f"adapter {self.name!r} needs {unmet} in common.inputs, which the caller does not provide")

@@ -48,6 +48,18 @@ class Layer(Key):
         """
         return
 
+    @property
+    def cache_owner(self) -> Layer:
+        """The layer whose cache this one attends over: itself, unless it is a `SharingLayer`."""
+        return self
+
+    def check_cache(self) -> None:
+        """Refuse, at `bind`, a cache that the layer cannot read; its own it can.
+
+        Raises:
+            BindError: both layers are named.
+        """
+
 
 class Group(ABC):
     """Layers that share one adapter, one spec and one block table, whatever the back end.
@@ -67,6 +79,11 @@ class Group(ABC):
     def layer_names(self) -> tuple[str, ...]:
         """The names of the group's layers."""
         return tuple(layer.name for layer in self.layers)
+
+    @property
+    def stored_layers(self) -> Sequence[Layer]:
+        """Those of the group's layers that have caches of their own; all, unless some share another's."""
+        return [layer for layer in self.layers if layer.cache_owner is layer]
 
     @property
     @abstractmethod
@@ -113,11 +130,13 @@ class Adapter(ABC):
         name: what configurations call it.
         requires: modules that must be importable for it to run; they are looked for, never imported, to list it.
         needs: inputs, beyond the batch, that its builder reads from ``common.inputs``.
+        reads: the back end whose caches its layers read, none of which has its own; ``None`` for all others.
     """
 
     name: str
     requires: tuple[str, ...] = field(default=(), kw_only=True)
     needs: tuple[Key, ...] = field(default=(), kw_only=True)
+    reads: Adapter | None = field(default=None, kw_only=True)
 
     @property
     @abstractmethod

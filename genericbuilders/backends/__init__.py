@@ -7,6 +7,7 @@ from genericbuilders.backends.bailing_linear import BAILING_LINEAR
 from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
 from genericbuilders.backends.cross import CROSS
 from genericbuilders.backends.encoder_only import ENCODER_ONLY
+from genericbuilders.backends.fast_prefill import FAST_PREFILL
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.flashinfer import FLASHINFER
 from genericbuilders.backends.fp8_kv import FP8_KV
@@ -31,6 +32,7 @@ BUILT_IN: tuple[Adapter, ...] = (
     SINK,
     FLASH_ATTN,
     CHUNKED_LOCAL,
+    FAST_PREFILL,
     ENCODER_ONLY,
     CROSS,
     MLA,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.adapter import BackendAdapter
+from genericbuilders.adapter import Adapter, BackendAdapter
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_reach
@@ -73,6 +73,11 @@ class FullAttentionAdapter(Protocol[M]):
     @property
     def needs(self) -> tuple[Key, ...]:
         """Inputs, beyond the batch, that its builder reads."""
+        ...
+
+    @property
+    def reads(self) -> Adapter | None:
+        """The back end whose caches it reads, if it has none itself."""
         ...
 
     @property
@@ -278,11 +283,15 @@ def chunked_local(adapter: FullAttentionAdapter[M], name: str | None = None) -> 
         name: what configurations call it; ``None`` for ``chunked_local`` and the other's name.
 
     Raises:
-        TypeError: ``adapter`` takes no `FullAttentionSpec`, or the metadata of ``adapter`` is no class.
+        TypeError: ``adapter`` takes no `FullAttentionSpec` or has no cache, or the metadata of ``adapter`` is no class.
     """
     if not any(issubclass(FullAttentionSpec, taken) for taken in adapter.spec_types):
         taken = " or ".join(each.__name__ for each in adapter.spec_types)
         raise TypeError(f"adapter {adapter.name!r} takes {taken}, no FullAttentionSpec; wrap one that does")
+    if adapter.reads is not None:
+        raise TypeError(
+            f"adapter {adapter.name!r} reads caches of {adapter.reads.name!r}; chunk that one, then wrap it"
+        )
     made = adapter.metadata_type
     if not isinstance(made, type):
         raise TypeError(f"adapter {adapter.name!r} makes {made!r}, which is no class; name one in its builder's base")

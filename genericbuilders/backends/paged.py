@@ -220,6 +220,11 @@ class PagedImpl(CachedImpl[P]):
         )
         return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
 
+    @override
+    def read(self, query: Tensor, kv_cache: Tensor, attn_metadata: P) -> Tensor:
+        kernels, key_cache, value_cache = self.open(kv_cache)
+        return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
+
     def attend(
         self, kernels: AttentionKernels, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: P
     ) -> Tensor:

@@ -199,12 +199,14 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: FlashAttentionMetadata
     ) -> Tensor:
+        codec, kernels = self._open(kv_cache), self._kernels_of(query)
+        kernels.write_slots(key, value, kv_cache, attn_metadata.slot_mapping, codec)
+        return self.read(query, kv_cache=kv_cache, attn_metadata=attn_metadata)
+
+    @override
+    def read(self, query: Tensor, kv_cache: Tensor, attn_metadata: FlashAttentionMetadata) -> Tensor:
         codec, metadata = self._open(kv_cache), attn_metadata
-        if self._kernels is None or self._kernels[0] != query.dtype:
-            self._kernels = query.dtype, select_quantised_kernels(query.device, query.dtype)
-        _, kernels = self._kernels
-        kernels.write_slots(key, value, kv_cache, metadata.slot_mapping, codec)
-        return kernels.paged_attention(
+        return self._kernels_of(query).paged_attention(
             query,
             kv_cache,
             codec,
@@ -216,6 +218,11 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
             max_query_len=metadata.max_query_len,
             max_seq_len=metadata.max_seq_len,
         )
+
+    def _kernels_of(self, query: Tensor) -> QuantisedKernels:
+        if self._kernels is None or self._kernels[0] != query.dtype:
+            self._kernels = query.dtype, select_quantised_kernels(query.device, query.dtype)
+        return self._kernels[1]
 
     def _open(self, kv_cache: Tensor) -> SlotCodec:
         """The codec for a cache; kept, since a layer's cache stays the same."""

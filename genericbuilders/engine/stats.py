@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from genericbuilders.adapter import Group, Step
+from genericbuilders.backends.fast_prefill import FAST_PREFILL, LOGITS_TOKENS, skips_tokens
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.quantised import QUANTISED
 from genericbuilders.metadata import CommonAttentionMetadata
@@ -49,9 +52,20 @@ def kv_bytes_read(group: Group, common: CommonAttentionMetadata, step: Step) -> 
     for adapter in QUANTISED:
         if adapter.owns(group):
             return _whole_sequences(group.spec, common) * len(group.layers)
+    if FAST_PREFILL.owns(group):
+        return _wanted_sequences(group.spec, common) * len(group.layers)
     return 0
 
 
 def _whole_sequences(spec: AttentionSpec, common: CommonAttentionMetadata, repeated: int = 0) -> int:
     """The bytes of all sequences, less ``repeated`` tokens, in one layer's cache, as the spec states them for one."""
     return (int(common.seq_lens_cpu.numpy().sum()) - repeated) * spec.num_kv_heads * spec.state_content_size_bytes
+
+
+def _wanted_sequences(spec: AttentionSpec, common: CommonAttentionMetadata) -> int:
+    """The same of the sequences that a token runs for, where layers skip tokens."""
+    if not skips_tokens(common):
+        return _whole_sequences(spec, common)
+    before = np.searchsorted(common.inputs[LOGITS_TOKENS].numpy(), common.query_start_loc_cpu.numpy())
+    lens = common.seq_lens_cpu.numpy()[np.diff(before) > 0]
+    return int(lens.sum()) * spec.num_kv_heads * spec.state_content_size_bytes
