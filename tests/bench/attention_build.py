@@ -18,7 +18,7 @@ import functools
 import json
 import statistics
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -44,6 +44,7 @@ class PeerGreeting(TypedDict):
 class PeerAnswer(TypedDict):
     fields: dict[str, Shown]
     microseconds: NotRequired[float]
+    error: NotRequired[str]
 
 
 class Peer:
@@ -96,6 +97,9 @@ class Peer:
             settings: attributes of vLLM's builder that are set for this answer, if it has them.
             iterations: builds that are timed.
             fields: whether what is built is told, too.
+
+        Raises:
+            RuntimeError: vLLM cannot build it; the message says where it stopped.
         """
         if self.process.stdin is None:
             raise RuntimeError("the peer has no standard input")
@@ -111,6 +115,8 @@ class Peer:
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
         answer: PeerAnswer = json.loads(self._read())
+        if "error" in answer:
+            raise RuntimeError(f"vLLM's {builder} stopped at {rows}, padding {padding}:\n{answer['error']}")
         return answer
 
     def _read(self) -> str:
@@ -141,7 +147,7 @@ def main() -> None:
                     rows = [(new, new) for new, _ in rows] if backend == "encoder_only" else rows
                     build = functools.partial(here[backend], common_of(attention_batch(rows)))
                     if round_index == 0:  # compares, and warms up
-                        _compare(name, backend, builder, build(), peer.ask(backend, builder, rows, settings=SPLIT))
+                        _compare(peer, backend, builder, name, rows, build())
                     theirs = peer.ask(backend, builder, rows, iterations=arguments.iterations, fields=False)
                     pair = microseconds(build, arguments.iterations), theirs.get("microseconds", 0.0)
                     if round_index:
@@ -164,11 +170,14 @@ def report(samples: Mapping[tuple[str, str, str], list[tuple[float, float]]], ro
         print(f"| {backend} | {kind} | {name} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} | {line} |")
 
 
-def _compare(batch: str, backend: str, builder: str, made: object, theirs: PeerAnswer) -> None:
-    ours = shown_here(backend, made)
-    wrong = [name for name in compared_names(backend, builder) if ours[name] != theirs["fields"][name]]
+def _compare(peer: Peer, backend: str, builder: str, batch: str, rows: Rows, made: object) -> None:
+    ours, theirs = shown_here(backend, made), peer.ask(backend, builder, rows, settings=SPLIT)["fields"]
+    names = compared_names(backend, builder, peer.fields[builder])
+    wrong = [name for name in names if ours[name] != theirs[name]]
     if wrong:
-        raise RuntimeError(f"{backend}, {builder}: the sides built different {wrong} for {batch}; the times mean nothing")
+        raise RuntimeError(
+            f"{backend}, {builder}: the sides built different {wrong} for {batch}; the times mean nothing"
+        )
 
 
 if __name__ == "__main__":

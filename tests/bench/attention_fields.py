@@ -7,7 +7,7 @@ which each side works out of what it built: names without a path in `VIEWS`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import SupportsIndex, TypeAlias
 
 import torch
@@ -94,7 +94,7 @@ LATENT = ("num_reqs", "num_actual_tokens", "max_query_len", "max_seq_len", "quer
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "flash_attn": (*PAGED, "causal"),
     "window": (*PAGED, "causal"),
-    "chunked_local": ("num_actual_tokens", "max_query_len", "query_start_loc", "seq_lens", "slot_mapping", "causal"),
+    "chunked_local": tuple(name for name in (*PAGED, "causal") if name != "block_table"),
     "encoder_only": ("num_actual_tokens", "max_query_len", "query_start_loc"),
     "cross": PAGED,
     "triton": (*PAGED, "causal"),
@@ -119,6 +119,8 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         *COUNTS,
         "decode.block_table",
         "decode.seq_lens",
+        "decode.query_start_loc",
+        "decode.max_seq_len",
         "prefill.query_start_loc",
         "prefill.max_query_len",
     ),
@@ -146,19 +148,18 @@ SPLIT: Mapping[str, int] = {"reorder_batch_threshold": 1}
 """The attribute by which some of vLLM's builders take short prefills for decodes, and its value here: none of them."""
 DIFFERENT: Mapping[str, Mapping[str, str]] = {
     "XPUMLASparseMetadataBuilder": {
-        "seq_lens": "it has none",
         "num_decodes": "it has no dense path, and calls every row a decode",
         "num_decode_tokens": "the same",
         "num_prefills": "the same",
     },
 }
-"""What single builders of vLLM lack or mean otherwise than the others of their kind, with the reason."""
+"""What single builders of vLLM mean otherwise than the others of their kind, with the reason."""
 
 
-def compared_names(backend: str, builder: str) -> tuple[str, ...]:
-    """The names of all that is compared between a back end and one of vLLM's builders."""
-    names = (*FIELDS[backend], *VIEWS.get(backend, ()))
-    return tuple(name for name in names if name not in DIFFERENT.get(builder, {}))
+def compared_names(backend: str, builder: str, has: Collection[str]) -> tuple[str, ...]:
+    """The names of all that is compared between a back end and one of vLLM's builders, which builds the fields ``has``."""
+    fields = [name for name in FIELDS[backend] if name in has and name not in DIFFERENT.get(builder, {})]
+    return (*fields, *VIEWS.get(backend, ()))
 
 
 def attention_batch(rows: Rows, padding: int = 0) -> Batch:

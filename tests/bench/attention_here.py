@@ -55,7 +55,7 @@ from genericbuilders.specs import (
     SlidingWindowSpec,
 )
 
-__all__ = ["Build", "builds", "common_of", "shown_here"]
+__all__ = ["RENAMED", "Build", "builds", "common_of", "shown_here"]
 
 M = TypeVar("M")
 S = TypeVar("S", bound=KVCacheSpec)
@@ -152,9 +152,7 @@ def _indexer(max_logits: int) -> Build:
 
 
 def _cross() -> Build:
-    spec = CrossAttentionSpec(
-        block_size=BLOCK_SIZE, num_kv_heads=KV_HEADS, head_size=HEAD_SIZE, dtype=torch.float32
-    )
+    spec = CrossAttentionSpec(block_size=BLOCK_SIZE, num_kv_heads=KV_HEADS, head_size=HEAD_SIZE, dtype=torch.float32)
     return _build(CROSS, spec, _layer(causal=False))
 
 

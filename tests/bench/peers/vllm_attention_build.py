@@ -12,6 +12,7 @@ iterations were asked for, the microseconds of one ``build()`` with all stand-in
 builders, the fields of what each one builds, and what cannot be built, with the reason.
 """
 
+# ruff: noqa: ANN401  (nothing of vLLM is typed in this environment)
 from __future__ import annotations
 
 import contextlib
@@ -70,7 +71,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever the peer prints goes to stderr
     import torch
-    from attention_fields import DENSE_MODEL, LATENT_MODEL, attention_batch
+    from attention_fields import DENSE_MODEL, LATENT_MODEL, SPLIT, attention_batch
     from batches import microseconds
     from vllm.config import set_current_vllm_config
     from vllm.envs import enable_envs_cache
@@ -91,7 +92,8 @@ def main() -> None:
             with set_current_vllm_config(config):
                 try:
                     made = _builder(backend, module, name, config)
-                    fields[name] = _all_fields(made.build(0, _common(first, backend)))
+                    with _set(made, SPLIT):
+                        fields[name] = _all_fields(made.build(0, _common(first, backend)))
                     builders[backend, name] = made
                 except Exception:  # shown to whoever compares
                     stops[name] = traceback.format_exc(limit=-2)
@@ -104,12 +106,19 @@ def main() -> None:
         batch = _common(attention_batch([tuple(row) for row in asked["rows"]], asked["padding"]), backend)
         builder = builders[backend, name]
         build = functools.partial(builder.build, 0, batch)
-        with _set(builder, asked["settings"]), set_current_vllm_config(latent if backend in ("mla", "mla_sparse", "indexer") else dense):
-            answer = {"fields": _shown(backend, _fresh(build, batch)) if asked["fields"] else {}}
-            if asked["iterations"]:
-                IDLE.now = True
-                answer["microseconds"] = microseconds(functools.partial(_fresh, build, batch), asked["iterations"])
-                IDLE.now = False
+        if backend == "mla_sparse":
+            build = functools.partial(_fresh, build, batch)
+        answer: dict[str, Any] = {}
+        config = latent if backend in ("mla", "mla_sparse", "indexer") else dense
+        try:
+            with _set(builder, asked["settings"]), set_current_vllm_config(config):
+                answer["fields"] = _shown(backend, build()) if asked["fields"] else {}
+                if asked["iterations"]:
+                    IDLE.now = True
+                    answer["microseconds"] = microseconds(build, asked["iterations"])
+                    IDLE.now = False
+        except Exception:  # shown to whoever compares
+            answer["error"] = traceback.format_exc(limit=-3)
         print(json.dumps(answer), file=answers, flush=True)
 
 
@@ -203,9 +212,7 @@ def _spec(backend: str) -> Any:
         return specs.EncoderOnlyAttentionSpec(**sizes)
     mode = {"fp8_kv": "FP8_PER_TOKEN_HEAD", "int8_kv": "INT8_PER_TOKEN_HEAD"}.get(backend)
     if mode is not None:
-        return specs.FullAttentionSpec(
-            **{**sizes, "dtype": torch.uint8}, kv_quant_mode=specs.KVQuantMode[mode]
-        )
+        return specs.FullAttentionSpec(**{**sizes, "dtype": torch.uint8}, kv_quant_mode=specs.KVQuantMode[mode])
     if backend == "hpc":
         sizes = {"block_size": 16, "num_kv_heads": 2, "head_size": 128, "dtype": torch.bfloat16}
     return specs.FullAttentionSpec(**sizes)

@@ -4,6 +4,7 @@ No source is changed. Every stand-in computes what the real one would, so that f
 set: while builders are timed it does nothing, as if kernels and plans cost nothing, which favours vLLM.
 """
 
+# ruff: noqa: ANN401  (nothing of vLLM is typed in this environment)
 from __future__ import annotations
 
 import functools
