@@ -316,7 +316,7 @@ def check_table(common: CommonAttentionMetadata, block_size: int) -> None:
 
 def send(values: Ints, device: torch.device) -> Tensor:
     """Host values on ``device``, without waiting for it; on a CPU the same memory."""
-    tensor = torch.from_numpy(values)
+    tensor = torch.as_tensor(values)
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 

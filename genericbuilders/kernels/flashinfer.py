@@ -84,7 +84,7 @@ class PageList:
         starts, table = self.starts, self.block_table
         rows = np.arange(len(starts) - 1) * table.shape[1] - starts[:-1]
         places = np.arange(int(starts[-1])) + rows.repeat(starts[1:] - starts[:-1])
-        return table.reshape(-1).index_select(0, torch.from_numpy(places).to(table.device, non_blocking=True))
+        return table.reshape(-1).index_select(0, torch.as_tensor(places).to(table.device, non_blocking=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ def page_inputs(query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, 
         )
     last = (lengths - (counts - np.minimum(counts, 1)) * page_size).astype(np.int32, copy=False)
     return PageInputs(
-        query_start_loc, torch.from_numpy(starts), torch.from_numpy(last), page_size, PageList(block_table, starts)
+        query_start_loc, torch.as_tensor(starts), torch.as_tensor(last), page_size, PageList(block_table, starts)
     )
 
 
