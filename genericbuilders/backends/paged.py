@@ -95,19 +95,22 @@ def split_rows(common: CommonAttentionMetadata, most: int = 1) -> RowSplit:
         common: the batch.
         most: tokens of a decode: 1 and its draft tokens.
     """
+    count, tokens, longest = common.num_reqs, common.num_actual_tokens, common.max_query_len
+    if 0 < longest <= most and tokens == count * longest:
+        return RowSplit(count, tokens, 0, 0, longest)
     starts: Ints = common.query_start_loc_cpu.numpy()
-    lens, count = starts[1:] - starts[:-1], common.num_reqs
+    lens = starts[1:] - starts[:-1]
     first = int(lens[0]) if count else 0
     if not count or first > most:
-        return RowSplit(0, 0, count, common.num_actual_tokens, 1)
+        return RowSplit(0, 0, count, tokens, 1)
     others = lens != first
     decodes = int(others.argmax()) if others.any() else count
     if not lens[decodes:].any():
-        return RowSplit(count, common.num_actual_tokens, 0, 0, max(first, 1))
+        return RowSplit(count, tokens, 0, 0, max(first, 1))
     if not first:
-        return RowSplit(0, 0, count, common.num_actual_tokens, 1)
-    tokens = decodes * first
-    return RowSplit(decodes, tokens, count - decodes, common.num_actual_tokens - tokens, first)
+        return RowSplit(0, 0, count, tokens, 1)
+    decoded = decodes * first
+    return RowSplit(decodes, decoded, count - decodes, tokens - decoded, first)
 
 
 def packings(spec: AttentionSpec) -> list[str]:
