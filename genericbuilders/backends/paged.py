@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
@@ -104,8 +105,9 @@ def split_rows(common: CommonAttentionMetadata, most: int = 1) -> RowSplit:
     if not count or first > most:
         return RowSplit(0, 0, count, tokens, 1)
     others = lens != first
-    decodes = int(others.argmax()) if others.any() else count
-    if not lens[decodes:].any():
+    decodes = int(others.argmax())
+    decodes = decodes if others[decodes] else count
+    if not np.count_nonzero(lens[decodes:]):
         return RowSplit(count, tokens, 0, 0, max(first, 1))
     if not first:
         return RowSplit(0, 0, count, tokens, 1)

@@ -139,7 +139,8 @@ def page_inputs(query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, 
         ValueError: the table has fewer columns than a sequence has pages.
     """
     lengths: Ints = seq_lens.numpy()
-    counts = (lengths + (page_size - 1)) // page_size
+    up = lengths + (page_size - 1)
+    counts = up // page_size
     starts = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.add.accumulate(counts, out=starts[1:])
     if counts.max(initial=0) > block_table.shape[1]:
@@ -148,7 +149,9 @@ def page_inputs(query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, 
             f"block_table has {block_table.shape[1]} columns, and row {row}, a sequence of {lengths[row]} tokens in "
             f"blocks of {page_size}, needs {counts[row]}"
         )
-    last = (lengths - (counts - np.minimum(counts, 1)) * page_size).astype(np.int32, copy=False)
+    last = (up - counts * page_size + 1).astype(np.int32, copy=False)
+    if np.count_nonzero(lengths) < len(lengths):
+        last[lengths == 0] = 0
     return PageInputs(
         query_start_loc, torch.as_tensor(starts), torch.as_tensor(last), page_size, PageList(block_table, starts)
     )

@@ -63,6 +63,7 @@ Build = Callable[[CommonAttentionMetadata], object]
 
 CPU = torch.device("cpu")
 HEADS, KV_HEADS, HEAD_SIZE, INDEX_SIZE = 8, 2, 64, 128
+NO_SLOTS = torch.empty(0, dtype=torch.int64)
 RENAMED: Mapping[str, Mapping[str, str]] = {
     "cross": {"seq_lens": "encoder_lens", "max_seq_len": "max_encoder_len"},
     "hpc": {"block_table_tensor": "block_table"},
@@ -160,6 +161,8 @@ def _build_cross(build: Build, common: CommonAttentionMetadata) -> object:
     """What vLLM's builder does in one: the slots of the rows that start, which the engine makes here, and `build`."""
     rows = common.inputs[ENCODER_ROWS]
     starting = np.flatnonzero(rows.starts_cpu.numpy())
+    if not len(starting):
+        return build(common.for_group(common.block_table_tensor, NO_SLOTS))
     counts = rows.lens_cpu.numpy()[starting].astype(np.int64)
     positions = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     table = common.block_table_tensor
