@@ -134,7 +134,8 @@ class FlashAttentionImpl(PagedImpl[FlashAttentionMetadata]):
         """All new tokens over the shared prefix as one request, then each over the rest of its own; merged."""
         shared, tokens = metadata.common_prefix_len, metadata.num_actual_tokens
         blocks = shared // key_cache.shape[1]
-        lse = query.new_empty(2, len(query), query.shape[1], dtype=torch.float32)
+        working = torch.promote_types(query.dtype, torch.float32)
+        lse = query.new_empty(2, len(query), query.shape[1], dtype=working)
         whole = metadata.query_start_loc.new_tensor([0, tokens])
         prefix = kernels.paged_attention(
             query,

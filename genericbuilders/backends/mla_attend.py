@@ -76,12 +76,13 @@ def attend_prefills(
 ) -> Tensor:
     """Prefills attend over their new tokens, then over each chunk of their context; results are merged."""
     starts, longest = prefill.query_start_loc, prefill.max_query_len
+    working = torch.promote_types(new.query.dtype, torch.float32)
     key, value = _expand(new.latent, new.kv_up, layer)
     outs: list[Tensor] = []
     lses: list[Tensor] = []
 
     def attend(key: Tensor, value: Tensor, cu_seqlens_k: Tensor, max_seqlen_k: int, causal: bool) -> None:
-        lse = new.query.new_empty(new.query.shape[:2], dtype=torch.float32)
+        lse = new.query.new_empty(new.query.shape[:2], dtype=working)
         out = kernels.varlen_attention(
             new.query,
             key,
