@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.host import Ints, check_lengths, check_table, send
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_latents
 from genericbuilders.metadata import CommonAttentionMetadata
@@ -30,11 +30,9 @@ __all__ = [
     "MLACommonMetadataBuilder",
     "MLADecode",
     "MLAPrefill",
-    "check_table",
     "count_decodes",
     "cut_context",
     "require_plain",
-    "send",
 ]
 
 # Tokens whose keys and values may be expanded at once, whatever the run's limits.
@@ -204,6 +202,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
                 common.max_seq_len,
             )
         if decodes < count:
+            check_lengths(common, decodes)
             prefill = self._prefill(common, decodes)
         return self._metadata_type(
             count,
@@ -242,7 +241,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
             loc = common.query_start_loc[first:] - common.query_start_loc[first] if first else common.query_start_loc
         else:
             lens = np.where(taken, lens, 0)
-            loc = send(_starts(lens), self.device)
+            loc = send(torch.as_tensor(_starts(lens)), self.device)
         # What the buffers hold for a row without tokens is nobody's context.
         context = np.where(lens > 0, computed, 0)
         chunks = self._chunks(context, common.block_table_tensor[first:]) if int(context.max(initial=0)) else ()
@@ -253,7 +252,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
         for starts, lengths in cut_context(context, self.workspace_tokens, self.kv_cache_spec.block_size):
             cu = _starts(lengths)
             size, longest = self.kv_cache_spec.block_size, int(lengths.max())
-            sent = send(cu, self.device)
+            sent = send(torch.as_tensor(cu), self.device)
             found.append(ContextChunk(sent, starts, lengths, block_table, size, longest, int(cu[-1])))
         return tuple(found)
 
@@ -285,26 +284,6 @@ def count_decodes(common: CommonAttentionMetadata) -> int:
         return common.num_reqs
     starts: Ints = common.query_start_loc_cpu.numpy()
     return int((starts[1:] - starts[:-1] > 1).argmax())
-
-
-def check_table(common: CommonAttentionMetadata, block_size: int) -> None:
-    """Check that the longest sequence's blocks have a column each.
-
-    Raises:
-        ValueError: the block table is narrower.
-    """
-    columns, needed = common.block_table_tensor.shape[1], cdiv(common.max_seq_len, block_size)
-    if columns < needed:
-        raise ValueError(
-            f"block_table has {columns} columns, and a sequence of {common.max_seq_len} tokens in blocks of "
-            f"{block_size} needs {needed}"
-        )
-
-
-def send(values: Ints, device: torch.device) -> Tensor:
-    """Host values on ``device``, without waiting for it; on a CPU the same memory."""
-    tensor = torch.as_tensor(values)
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def require_plain(spec: MLAAttentionSpec, layer_names: Sequence[str]) -> None:

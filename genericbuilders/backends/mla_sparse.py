@@ -17,6 +17,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import LatentAdapter
+from genericbuilders.backends.host import Ints, send
 from genericbuilders.backends.mla_attend import (
     MLAInputs,
     absorb,
@@ -25,8 +26,7 @@ from genericbuilders.backends.mla_attend import (
     value_of,
     write_latents,
 )
-from genericbuilders.backends.mla_common import MLACommonMetadata, MLACommonMetadataBuilder, MLAPrefill, send
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.mla_common import MLACommonMetadata, MLACommonMetadataBuilder, MLAPrefill
 from genericbuilders.builder import LatentImpl
 from genericbuilders.config import EngineConfig, LatentLayerConfig
 from genericbuilders.kernels.select import select_kernels
@@ -169,7 +169,7 @@ class MLASparseMetadataBuilder(MLACommonMetadataBuilder[MLASparseMetadata]):
         if not len(found):
             return slice(0, 0)
         first, last = int(found[0]), int(found[-1])
-        return slice(first, last + 1) if last - first + 1 == len(found) else send(found, self.device)
+        return slice(first, last + 1) if last - first + 1 == len(found) else send(torch.as_tensor(found), self.device)
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class MLASparseImpl(LatentImpl[MLASparseMetadata, MLASparseInputs]):
                 f"selected is {tuple(inputs.selected.shape)}; it must be [{len(query)}, topk], a row for each token"
             )
         kernels = select_kernels(kv_cache.device, kv_cache.dtype)
-        write_latents(kernels, layer, inputs, kv_cache, attn_metadata.slot_mapping)
+        write_latents(kernels, layer, inputs, kv_cache, attn_metadata)
         out = query.new_zeros(len(query), layer.num_heads, layer.v_head_dim)
         if sparse is not None:
             out[sparse.tokens] = _attend_selected(layer, inputs, kv_cache, sparse)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.host import Ints
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl
-from genericbuilders.config import AttentionLayerConfig
+from genericbuilders.config import AttentionLayerConfig, EngineConfig
 from genericbuilders.kernels.layout import split_kv
 from genericbuilders.kernels.scoring import PLAIN, Scoring
 from genericbuilders.kernels.select import AttentionKernels, Unavailable, find_kernels, select_kernels
@@ -29,6 +29,7 @@ __all__ = [
     "PagedImpl",
     "PagedMetadata",
     "RowSplit",
+    "is_ordered",
     "kernel_support",
     "layer_scoring",
     "packings",
@@ -166,6 +167,12 @@ def kernel_support(spec: AttentionSpec) -> AttentionCGSupport:
 def plain_cache_shape(num_blocks: int, spec: AttentionSpec) -> tuple[int, ...]:
     """``[num_blocks, 2, num_kv_heads, block_size, head_size]``: keys and values of a block side by side."""
     return (num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_size)
+
+
+def is_ordered(config: EngineConfig, name: str) -> bool:
+    """Whether a layer's attention needs to know which of two tokens comes first."""
+    layer = config.layers[name]
+    return isinstance(layer, AttentionLayerConfig) and (layer.causal or layer.alibi_slopes is not None)
 
 
 def layer_scoring(layer: AttentionLayerConfig, device: torch.device) -> Scoring:

@@ -179,7 +179,8 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
 
     Attributes:
         key_factor: what all keys are divided by, in modes without factors of their own (``FP8_PER_TENSOR``, and the
-            keys of ``TURBOQUANT_K8V4``); elements above 448 times that are cut off. Set it before the first batch.
+            keys of ``TURBOQUANT_K8V4``); elements above 448 times that are cut off. Set it before anything is
+            stored: what is stored keeps no note of it.
         value_factor: the same for values (``FP8_PER_TENSOR``).
     """
 
@@ -187,7 +188,7 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
         super().__init__(layer)
         self.key_factor: float = 1.0
         self.value_factor: float = 1.0
-        self._codec: SlotCodec | None = None
+        self._codec: tuple[float, float, SlotCodec] | None = None
         self._kernels: tuple[torch.dtype, QuantisedKernels] | None = None
 
     @classmethod
@@ -218,9 +219,13 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
         )
 
     def _open(self, kv_cache: Tensor) -> SlotCodec:
-        """The codec for a cache; kept, since a layer's cache stays the same."""
-        codec = self._codec
-        if codec is None or codec.slot.slot_bytes != kv_cache.shape[3] or codec.device != kv_cache.device:
+        """The codec for a cache; kept, since a layer's cache and factors stay the same."""
+        factors = self.key_factor, self.value_factor
+        if self._codec is None or self._codec[:2] != factors or not _codes(self._codec[2], kv_cache):
             slot = format_of_width(self.modes(), self.layer.head_size, kv_cache.shape[3])
-            codec = self._codec = SlotCodec(slot, kv_cache.device, self.key_factor, self.value_factor)
-        return codec
+            self._codec = (*factors, SlotCodec(slot, kv_cache.device, *factors))
+        return self._codec[2]
+
+
+def _codes(codec: SlotCodec, kv_cache: Tensor) -> bool:
+    return codec.slot.slot_bytes == kv_cache.shape[3] and codec.device == kv_cache.device

@@ -101,9 +101,11 @@ def page_inputs(query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, 
         page_size: tokens in a page.
 
     Raises:
-        ValueError: the table has fewer columns than a sequence has pages.
+        ValueError: the table has fewer columns than a sequence has pages, or fewer rows than there are sequences.
     """
     lengths = seq_lens.numpy()
+    if len(block_table) < len(lengths):
+        raise ValueError(f"block_table has {len(block_table)} rows for {len(lengths)} requests")
     counts = -(-lengths // page_size)
     indptr = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(counts, out=indptr[1:])

@@ -13,6 +13,7 @@ __all__ = [
     "check_blocks",
     "check_cache",
     "check_causal",
+    "check_floating",
     "check_keys",
     "check_lse",
     "check_requests",
@@ -38,6 +39,16 @@ def check_rows(name: str, tensor: Tensor, num_axes: int) -> None:
             f"{name}'s last axis has stride {tensor.stride(-1)}; it must be 1: pass {name}.contiguous() or a view "
             "that leaves the last axis alone"
         )
+
+
+def check_floating(query: Tensor) -> None:
+    """Check that a query is of floating-point numbers: the result is of its dtype.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not query.is_floating_point():
+        raise TypeError(f"query is {query.dtype}; attention takes a floating-point dtype")
 
 
 def check_cache(key_cache: Tensor, value_cache: Tensor) -> None:
@@ -72,10 +83,11 @@ def check_attention(query: Tensor, key_cache: Tensor, value_cache: Tensor) -> No
 
     Raises:
         ValueError: the head sizes differ, or the heads do not divide.
-        TypeError: the dtypes differ.
+        TypeError: the dtypes differ, or are of integers.
     """
     check_cache(key_cache, value_cache)
     check_rows("query", query, 3)
+    check_floating(query)
     if query.shape[2] != key_cache.shape[3]:
         raise ValueError(
             f"query has head_size {query.shape[2]} and the cache {key_cache.shape[3]}: was the cache made for "
@@ -278,8 +290,9 @@ def check_varlen(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Tensor
 
     Raises:
         ValueError: shapes that do not fit each other.
-        TypeError: dtypes that differ, or bounds that are not int32.
+        TypeError: dtypes that differ or are of integers, or bounds that are not int32.
     """
+    check_floating(query)
     if query.dim() != 3 or key.dim() != 3 or value.dim() != 3 or key.shape[:2] != value.shape[:2]:
         raise ValueError(
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} must be [tokens, "

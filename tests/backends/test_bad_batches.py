@@ -5,20 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import backend_rigs
+import latent_rigs
 import pytest
 import torch
-from attention_batches import ints, make_batch
-from backend_rigs import RIGS, Rig, Route, Shape, built
+from attention_batches import make_batch
+from backend_rigs import RIGS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from odd_batches import (
+    ODD,
+    STALE,
+    WRONG,
+    Change,
+    block_negative,
+    block_too_large,
+    fewer_tokens,
+    generous_bounds,
+    longer_query,
+    negative_length,
+    padded,
+    shuffled,
+    slot_too_large,
+    strided_rows,
+)
+from rig_base import M, Rig, Route, S, Shape, built
 from torch import Tensor
 
+from genericbuilders.backends.mla import MLAInputs
+from genericbuilders.builder import AttentionMetadataBuilder
 from genericbuilders.kernels.tolerance import compare
 from genericbuilders.metadata import CommonAttentionMetadata
 
-STALE = 2**31 - 1
 DTYPES = (torch.float32, torch.float64)
 Rows = Sequence[tuple[int, int]]
+MIXES: dict[str, Rows] = {"decodes": [(1, 14), (1, 6), (1, 3)], "mixed": [(3, 12), (1, 3), (5, 4)]}
 
 by_rig = pytest.mark.parametrize("rig", RIGS, ids=lambda rig: rig.name)
 by_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=("native", "portable"))
@@ -46,45 +67,6 @@ def check(
     assert comparison.passed, comparison
     nothing = -1.0 if rig.name == "indexer" else 0.0
     assert bool((got[tokens:] == nothing).all())
-
-
-def shuffled(common: CommonAttentionMetadata, block_size: int, columns: int, seed: int) -> CommonAttentionMetadata:
-    """The same batch with its blocks in another order, and ``columns`` more columns of garbage."""
-    table = common.block_table_tensor
-    num_blocks = 1 + max([0, *ints(table.flatten())])
-    order = torch.cat(
-        (torch.zeros(1), 1 + torch.randperm(num_blocks - 1, generator=torch.Generator().manual_seed(seed)))
-    )
-    order = order.int()
-    slots = common.slot_mapping
-    moved = order[slots // block_size].long() * block_size + slots % block_size
-    wide = torch.full((len(table), table.shape[1] + columns), STALE, dtype=torch.int32)
-    wide[:, : table.shape[1]] = order[table.long()]
-    for row, length in enumerate(ints(common.seq_lens)):
-        wide[row, -(-length // block_size) :] = STALE
-    return replace(common, block_table_tensor=wide, slot_mapping=moved)
-
-
-def padded(common: CommonAttentionMetadata, rows: int, tokens: int, stale: int) -> CommonAttentionMetadata:
-    """Rows without tokens, of ``stale`` length, behind the others, and slots of padding."""
-    last = common.query_start_loc[-1:]
-    starts = torch.cat((common.query_start_loc, last.expand(rows)))
-    lengths = torch.cat((common.seq_lens, torch.full((rows,), stale, dtype=torch.int32)))
-    table = common.block_table_tensor
-    wide = torch.cat((table, torch.full((rows, table.shape[1]), STALE if stale else 0, dtype=torch.int32)))
-    return replace(
-        common,
-        query_start_loc=starts,
-        query_start_loc_cpu=starts,
-        seq_lens=lengths,
-        seq_lens_cpu=lengths,
-        num_computed_tokens_cpu=torch.cat(
-            (common.num_computed_tokens_cpu, torch.full((rows,), stale, dtype=torch.int32))
-        ),
-        num_reqs=common.num_reqs + rows,
-        block_table_tensor=wide,
-        slot_mapping=torch.cat((common.slot_mapping, torch.full((tokens,), -1))),
-    )
 
 
 @by_rig
@@ -122,175 +104,178 @@ def test_any_batch_gives_what_the_oracle_does(
     check(rig, padded(common, *padding, stale=0), clean, shape, seed)
 
 
-def longer_query(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The last row brings more tokens than its sequence has."""
-    lengths = common.seq_lens.clone()
-    lengths[-1] = common.query_start_loc[-1] - common.query_start_loc[-2] - 1
-    return replace(
+HARMLESS = {
+    *(("encoder_only", change) for change in WRONG if change not in (fewer_tokens, longer_query)),
+    ("cross", slot_too_large),
+    ("mla", block_too_large),
+    ("mla", block_negative),
+    ("mla_sparse", negative_length),
+}
+"""What is wrong, but not read: caches that there are none of, blocks and slots of tokens that come with the batch."""
+
+
+def right_or_refused(
+    rig: Rig,
+    change: Change,
+    clean: CommonAttentionMetadata,
+    shape: Shape,
+) -> bool:
+    """Whether a changed batch ran, and gave what it must; it may be refused by a sentence of ours instead."""
+    try:
+        check(rig, change(clean), clean, shape)
+    except (ValueError, TypeError):
+        return False
+    return True
+
+
+@by_rig
+@by_dtype
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("change", WRONG)
+def test_wrong_batches_are_refused(change: Change, mix: str, dtype: torch.dtype, rig: Rig) -> None:
+    """Or are right, where what is wrong is not read, as the cache of tokens that come with the batch."""
+    if change is longer_query and (mix == "decodes" or rig.name == "cross"):
+        pytest.skip("a sequence of no length sees nothing; an encoder's output may be shorter than a request")
+    shape = Shape(4, dtype)
+    ran = right_or_refused(rig, change, batch(rig, MIXES[mix], 4), shape)
+    assert not ran or (rig.name, change) in HARMLESS
+
+
+@by_rig
+@by_dtype
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("change", ODD)
+def test_odd_batches_are_right_or_refused(change: Change, mix: str, dtype: torch.dtype, rig: Rig) -> None:
+    """Integers of another width, tensors with gaps, padding behind stale buffers, bounds that nothing reaches."""
+    ran = right_or_refused(rig, change, batch(rig, MIXES[mix], 4), Shape(4, dtype))
+    assert ran or change not in (strided_rows, generous_bounds)
+
+
+@by_rig
+def test_a_sequence_of_no_length_gives_nothing_or_is_refused(rig: Rig) -> None:
+    """As a graph's dummy batch has them."""
+    lengths, starts = torch.zeros(2, dtype=torch.int32), torch.tensor([0, 1, 2], dtype=torch.int32)
+    clean = batch(rig, [(1, 20), (1, 0)], 4)
+    common = replace(clean, seq_lens=lengths, seq_lens_cpu=lengths, query_start_loc=starts, query_start_loc_cpu=starts)
+    for max_seq_len in (0, 20):
+        try:
+            got = rig.run(replace(common, max_seq_len=max_seq_len), clean, Shape())
+        except ValueError:
+            assert rig.name.startswith(("chunked_local", "cross"))
+            continue
+        nothing = -1.0 if rig.name == "indexer" else 0.0
+        # An encoder has no lengths; what a sparse layer reads is selected, here for the batch as it was.
+        assert rig.name in ("encoder_only", "mla_sparse") or bool((got == nothing).all())
+
+
+def moved(builder: AttentionMetadataBuilder[M, S], common: CommonAttentionMetadata) -> M:
+    """Built for another group of layers, all in the null block, then given this one's blocks and slots."""
+    other = replace(
         common,
-        seq_lens=lengths,
-        seq_lens_cpu=lengths,
-        num_computed_tokens_cpu=lengths - common.query_start_loc_cpu.diff(),
-        max_seq_len=int(lengths.max()),
+        block_table_tensor=torch.zeros_like(common.block_table_tensor),
+        slot_mapping=torch.full_like(common.slot_mapping, -1),
     )
+    return builder.update_block_table(builder.build(0, other), common.block_table_tensor, common.slot_mapping)
 
 
-def negative_length(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The first row's sequence has fewer than no tokens."""
-    lengths = common.seq_lens.clone()
-    lengths[0] = -3
-    return replace(
-        common,
-        seq_lens=lengths,
-        seq_lens_cpu=lengths,
-        num_computed_tokens_cpu=lengths - common.query_start_loc_cpu.diff(),
-        max_seq_len=int(lengths.max()),
-    )
+def drafted(builder: AttentionMetadataBuilder[M, S], common: CommonAttentionMetadata) -> M:
+    """As a draft model's first step."""
+    return builder.build_for_drafting(common, 0)
 
 
-def narrow_table(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The longest sequence, the first, needs one column more."""
-    return replace(common, block_table_tensor=common.block_table_tensor[:, :-1].contiguous())
+def captured(builder: AttentionMetadataBuilder[M, S], common: CommonAttentionMetadata) -> M:
+    """As a graph is captured."""
+    return builder.build_for_cudagraph_capture(common)
 
 
-def narrow_view(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The same as a view, behind which the blocks stand that it leaves out."""
-    return replace(common, block_table_tensor=common.block_table_tensor[:, :-1])
+@by_rig
+@by_dtype
+@pytest.mark.parametrize("mix", MIXES)
+def test_each_way_to_metadata_gives_what_building_does(mix: str, dtype: torch.dtype, rig: Rig) -> None:
+    shape, clean = Shape(4, dtype), batch(rig, MIXES[mix], 4)
+    expected = rig.run(clean, clean, shape)
+    assert torch.equal(rig.run(clean, clean, shape, route=drafted), expected)
+    assert torch.equal(rig.run(clean, clean, shape, route=captured), expected)
+    if rig.name.startswith("chunked_local") or rig.name == "encoder_only":
+        # Virtual rows have tables of their own; an encoder has none.
+        with pytest.raises(NotImplementedError, match=r"call build\(\) for the group"):
+            rig.run(clean, clean, shape, route=moved)
+    else:
+        assert torch.equal(rig.run(clean, clean, shape, route=moved), expected)
 
 
-def set_block(common: CommonAttentionMetadata, block: int) -> CommonAttentionMetadata:
-    table = common.block_table_tensor.clone()
-    # The last that the first row needs: a window and a chunk see it, too.
-    table[0, -1] = block
-    return replace(common, block_table_tensor=table)
+Inputs = tuple[Tensor, Tensor, Tensor]
 
 
-def block_too_large(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """A block that the cache does not have."""
-    return set_block(common, STALE)
+def one_kv_head(query: Tensor, key: Tensor, value: Tensor) -> Inputs:
+    """One key-value head, which an assignment would spread over two."""
+    return query, key[:, :1], value[:, :1]
 
 
-def block_negative(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """A block that no cache has."""
-    return set_block(common, -1)
+def one_value_head(query: Tensor, key: Tensor, value: Tensor) -> Inputs:
+    """One head of values."""
+    return query, key, value[:, :1]
 
 
-def slot_too_large(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """A slot that the cache does not have."""
-    slots = common.slot_mapping.clone()
-    slots[-1] = 10**9
-    return replace(common, slot_mapping=slots)
+def one_element(query: Tensor, key: Tensor, value: Tensor) -> Inputs:
+    """Heads of one element, which an assignment would spread over all."""
+    return query, key[..., :1], value[..., :1]
 
 
-def fewer_tokens(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The rows' tokens are more than the inputs have."""
-    return replace(common, slot_mapping=common.slot_mapping[:-1])
+def one_value(query: Tensor, key: Tensor, value: Tensor) -> Inputs:
+    """The value of one token."""
+    return query, key, value[:1]
 
 
-def fewer_rows_of_table(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The block table has no row for the last request."""
-    return replace(common, block_table_tensor=common.block_table_tensor[:-1])
+def small_heads(query: Tensor, key: Tensor, value: Tensor) -> Inputs:
+    """Heads of another layer."""
+    return query[..., :8], key[..., :8], value[..., :8]
 
 
-def fewer_lengths(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """There is no length for the last request."""
-    return replace(
-        common,
-        seq_lens=common.seq_lens[:-1],
-        seq_lens_cpu=common.seq_lens_cpu[:-1],
-        num_computed_tokens_cpu=common.num_computed_tokens_cpu[:-1],
-    )
+def odd_heads(query: Tensor, key: Tensor, value: Tensor) -> Inputs:
+    """Query heads that key-value heads do not divide."""
+    return query[:, :3], key, value
 
 
-WRONG: Sequence[Callable[[CommonAttentionMetadata], CommonAttentionMetadata]] = (
-    longer_query,
-    negative_length,
-    narrow_table,
-    narrow_view,
-    block_too_large,
-    block_negative,
-    slot_too_large,
-    fewer_tokens,
-    fewer_rows_of_table,
-    fewer_lengths,
+def bytes_for_numbers(query: Tensor, key: Tensor, value: Tensor) -> Inputs:
+    """A dtype that no kernel has."""
+    return query.char(), key.char(), value.char()
+
+
+@pytest.mark.parametrize("rig", [rig for rig in RIGS if "mla" not in rig.name and rig.name not in ("cross", "indexer")])
+@by_dtype
+@pytest.mark.parametrize(
+    "change", [one_kv_head, one_value_head, one_element, one_value, small_heads, odd_heads, bytes_for_numbers]
 )
-MIXES: dict[str, Rows] = {"decodes": [(1, 14), (1, 6), (1, 3)], "mixed": [(3, 12), (1, 3), (5, 4)]}
+def test_inputs_of_other_heads_or_dtypes_are_refused(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Tensor, Tensor, Tensor], Inputs], dtype: torch.dtype, rig: Rig
+) -> None:
+    given = backend_rigs.inputs_of
+    clean, shape = batch(rig, MIXES["mixed"], 4), Shape(4, dtype)
+    monkeypatch.setattr(backend_rigs, "inputs_of", lambda *about: change(*given(*about)))
+    with pytest.raises((ValueError, TypeError), match=r"head|dtype|tokens|take"):
+        rig.run(clean, clean, shape)
 
 
-def long_lengths(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """Lengths in int64."""
-    return replace(
-        common,
-        seq_lens=common.seq_lens.long(),
-        seq_lens_cpu=common.seq_lens_cpu.long(),
-        num_computed_tokens_cpu=common.num_computed_tokens_cpu.long(),
-    )
+@pytest.mark.parametrize("rig", [rig for rig in RIGS if "mla" in rig.name])
+@pytest.mark.parametrize("field", ["query", "latent", "kv_up"])
+def test_latents_of_another_layer_are_refused(monkeypatch: pytest.MonkeyPatch, field: str, rig: Rig) -> None:
+    """One head, or one element, which sums would spread over all."""
+    given = latent_rigs.latent_inputs
+    clean = batch(rig, MIXES["mixed"], 4)
+
+    def changed(common: CommonAttentionMetadata, shape: Shape, seed: int) -> MLAInputs:
+        inputs = given(common, shape, seed)
+        parts = {"query": inputs.query[:, :1], "latent": inputs.latent[:, :1], "kv_up": inputs.kv_up[:1]}
+        return replace(inputs, **{field: parts[field]})
+
+    monkeypatch.setattr(latent_rigs, "latent_inputs", changed)
+    with pytest.raises(ValueError, match="the layer wants"):
+        rig.run(clean, clean, Shape())
 
 
-def long_starts(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """Starts in int64."""
-    starts = common.query_start_loc.long()
-    return replace(common, query_start_loc=starts, query_start_loc_cpu=starts)
-
-
-def long_table(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """Blocks in int64."""
-    return replace(common, block_table_tensor=common.block_table_tensor.long())
-
-
-def strided_rows(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The table's rows are part of longer ones."""
-    table = common.block_table_tensor
-    wide = torch.full((len(table), 3 * table.shape[1]), STALE, dtype=table.dtype)
-    wide[:, : table.shape[1]] = table
-    return replace(common, block_table_tensor=wide[:, : table.shape[1]])
-
-
-def strided_columns(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The table's columns have gaps."""
-    return replace(common, block_table_tensor=common.block_table_tensor.T.contiguous().T)
-
-
-def strided_slots(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The slots have gaps."""
-    return replace(common, slot_mapping=common.slot_mapping.repeat_interleave(2)[::2])
-
-
-def strided_lengths(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The lengths and starts have gaps."""
-    lengths, starts = common.seq_lens.repeat_interleave(2)[::2], common.query_start_loc.repeat_interleave(2)[::2]
-    computed = common.num_computed_tokens_cpu.repeat_interleave(2)[::2]
-    return replace(
-        common,
-        seq_lens=lengths,
-        seq_lens_cpu=lengths,
-        query_start_loc=starts,
-        query_start_loc_cpu=starts,
-        num_computed_tokens_cpu=computed,
-    )
-
-
-def stale_padding(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """Padding whose buffers still hold what an earlier batch left there."""
-    return padded(common, 2, 3, stale=STALE)
-
-
-def generous_bounds(common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-    """The longest sequence is stated to be as long as the model allows, for which the table has room."""
-    table = common.block_table_tensor
-    wide = torch.full((len(table), 100), STALE, dtype=table.dtype)
-    wide[:, : table.shape[1]] = table
-    return replace(common, block_table_tensor=wide, max_seq_len=400)
-
-
-ODD: Sequence[Callable[[CommonAttentionMetadata], CommonAttentionMetadata]] = (
-    long_lengths,
-    long_starts,
-    long_table,
-    strided_rows,
-    strided_columns,
-    strided_slots,
-    strided_lengths,
-    stale_padding,
-    generous_bounds,
-)
+@by_rig
+@pytest.mark.parametrize("head_size", [257, 1])
+def test_any_head_size_is_right_or_refused(head_size: int, rig: Rig) -> None:
+    shape = Shape(4, head_size=head_size)
+    assert right_or_refused(rig, lambda common: common, batch(rig, MIXES["mixed"], 4), shape) or not rig.takes(shape)
