@@ -7,7 +7,7 @@ stored the beginning that it shares.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from genericbuilders.kernels.quant.slots import SlotCodec
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import FullAttentionSpec, KVQuantMode
 
-__all__ = ["QuantisedBuilder", "QuantisedImpl", "check_quantisable", "quantised_spec"]
+__all__ = ["QuantisedBuilder", "QuantisedImpl", "QuantisedModes", "check_quantisable", "quantised_spec"]
 
 
 def quantised_spec(spec: FullAttentionSpec, mode: KVQuantMode) -> FullAttentionSpec:
@@ -53,7 +53,16 @@ def quantised_spec(spec: FullAttentionSpec, mode: KVQuantMode) -> FullAttentionS
     return replace(spec, dtype=torch.uint8, kv_quant_mode=mode, state_content_bytes=slot_bytes)
 
 
-class QuantisedBuilder(AttentionMetadataBuilder[FlashAttentionMetadata, FullAttentionSpec]):
+class QuantisedModes(ABC):
+    """Which modes a back end over quantised caches serves: its builder and its implementation are told once."""
+
+    @classmethod
+    @abstractmethod
+    def modes(cls) -> Collection[KVQuantMode]:
+        """The modes; their slots differ in size, so that a cache tells which one it is in."""
+
+
+class QuantisedBuilder(QuantisedModes, AttentionMetadataBuilder[FlashAttentionMetadata, FullAttentionSpec]):
     """A batch is described as for plain caches, with the same metadata.
 
     Raises:
@@ -71,11 +80,6 @@ class QuantisedBuilder(AttentionMetadataBuilder[FlashAttentionMetadata, FullAtte
             layer = config.layers.get(name)
             if isinstance(layer, AttentionLayerConfig):
                 check_quantisable(name, layer)
-
-    @classmethod
-    @abstractmethod
-    def modes(cls) -> Collection[KVQuantMode]:
-        """The modes that the back end serves."""
 
     @classmethod
     @override
@@ -174,7 +178,7 @@ def check_quantisable(name: str, layer: AttentionLayerConfig) -> None:
         )
 
 
-class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
+class QuantisedImpl(QuantisedModes, AttentionImpl[FlashAttentionMetadata]):
     """Quantises and stores the new keys and values, then attends over what is stored.
 
     Attributes:
@@ -190,11 +194,6 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
         self.value_factor: float = 1.0
         self._codec: tuple[float, float, SlotCodec] | None = None
         self._kernels: tuple[torch.dtype, QuantisedKernels] | None = None
-
-    @classmethod
-    @abstractmethod
-    def modes(cls) -> Collection[KVQuantMode]:
-        """The modes that it reads; their slots differ in size, so that the cache tells which one it is."""
 
     @override
     def forward(

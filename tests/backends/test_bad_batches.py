@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import backend_rigs
 import latent_rigs
 import pytest
+import rig_base
 import torch
 from attention_batches import make_batch
 from backend_rigs import RIGS
@@ -250,9 +250,9 @@ def bytes_for_numbers(query: Tensor, key: Tensor, value: Tensor) -> Inputs:
 def test_inputs_of_other_heads_or_dtypes_are_refused(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[Tensor, Tensor, Tensor], Inputs], dtype: torch.dtype, rig: Rig
 ) -> None:
-    given = backend_rigs.inputs_of
+    given = rig_base.inputs_of
     clean, shape = batch(rig, MIXES["mixed"], 4), Shape(4, dtype)
-    monkeypatch.setattr(backend_rigs, "inputs_of", lambda *about: change(*given(*about)))
+    monkeypatch.setattr("backend_rigs.inputs_of", lambda *about: change(*given(*about)))
     with pytest.raises((ValueError, TypeError), match=r"head|dtype|tokens|take"):
         rig.run(clean, clean, shape)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class Shape:
     @property
     def scale(self) -> float:
         """Factor on the scores."""
-        return self.head_size**-0.5
+        return 1 / math.sqrt(self.head_size)
 
     @property
     def heads(self) -> AttentionLayerConfig:
