@@ -252,7 +252,11 @@ def test_inputs_of_other_heads_or_dtypes_are_refused(
 ) -> None:
     given = rig_base.inputs_of
     clean, shape = batch(rig, MIXES["mixed"], 4), Shape(4, dtype)
-    monkeypatch.setattr("backend_rigs.inputs_of", lambda *about: change(*given(*about)))
+
+    def changed(common: CommonAttentionMetadata, shape: Shape, seed: int) -> Inputs:
+        return change(*given(common, shape, seed))
+
+    monkeypatch.setattr("backend_rigs.inputs_of", changed)
     with pytest.raises((ValueError, TypeError), match=r"head|dtype|tokens|take"):
         rig.run(clean, clean, shape)
 

@@ -57,7 +57,8 @@ def test_the_last_blocks_are_scored_and_attended_over() -> None:
     small.copy_(torch.randn(small.shape, generator=generator))
     pool[first:] = small
     query = torch.randn(2, 4, 64, generator=generator).half()
-    picked, attended = [], []
+    picked: list[Tensor] = []
+    attended: list[Tensor] = []
     for cache, block in ((small, 0), (pool, first)):
         table = torch.arange(block, block + BLOCKS, dtype=torch.int32)
         starts, lengths = torch.tensor([0, 2], dtype=torch.int32), torch.tensor([40], dtype=torch.int32)
