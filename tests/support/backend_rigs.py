@@ -9,7 +9,7 @@ from typing import Generic
 import torch
 from attention_batches import attend_by_mask
 from latent_rigs import IndexRig, LatentRig, SparseRig
-from rig_base import CPU, MODEL_LEN, M, Rig, Route, S, Shape, attend, built, inputs_of
+from rig_base import CPU, MODEL_LEN, M, Rig, Route, S, Shape, attend, built, inputs_of, rules_of
 from torch import Tensor
 from typing_extensions import override
 
@@ -23,12 +23,11 @@ from genericbuilders.backends.hpc import HPC
 from genericbuilders.backends.quantised import quantised_backend
 from genericbuilders.backends.quantised_base import quantised_spec
 from genericbuilders.backends.triton import TRITON
-from genericbuilders.config import EngineConfig
+from genericbuilders.config import AttentionLayerConfig, EngineConfig
 from genericbuilders.kernels import reference
 from genericbuilders.kernels.layout import split_kv
 from genericbuilders.kernels.quant.formats import FORMATS, slot_format
 from genericbuilders.kernels.quant.slots import SlotCodec, read_pages, write_slots
-from genericbuilders.kernels.scoring import Scoring
 from genericbuilders.keys import TypedMap
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import (
@@ -55,8 +54,11 @@ class PagedRig(Rig, Generic[M, S]):
         spec: Callable[[Shape], S],
         window: int | None = None,
         chunk: int | None = None,
+        *,
+        scored: bool = False,
     ) -> None:
-        super().__init__(adapter.name if window is None else f"{adapter.name}-window")
+        super().__init__(adapter.name + "-window" * (window is not None) + "-scored" * scored)
+        self.scored = scored
         self.adapter, self.spec, self.window, self.chunk = adapter, spec, window, chunk
 
     @override
@@ -68,6 +70,11 @@ class PagedRig(Rig, Generic[M, S]):
         if self.chunk is not None:
             return position // self.chunk * self.chunk
         return 0 if self.window is None else max(0, position - self.window + 1)
+
+    def heads(self, shape: Shape) -> AttentionLayerConfig:
+        """The layer."""
+        heads = shape.scored(ordered=True) if self.scored else shape.heads
+        return replace(heads, sliding_window=self.window, attention_chunk_size=self.chunk)
 
     def caches(self, clean: CommonAttentionMetadata, shape: Shape, seed: int) -> tuple[Tensor, Tensor]:
         """Keys and values."""
@@ -83,7 +90,7 @@ class PagedRig(Rig, Generic[M, S]):
         seed: int = 0,
         route: Route = built,
     ) -> Tensor:
-        heads = replace(shape.heads, sliding_window=self.window, attention_chunk_size=self.chunk)
+        heads = self.heads(shape)
         layer = self.adapter.layer("l0", heads)
         config = EngineConfig(max_model_len=MODEL_LEN, dtype=shape.dtype, layers={"l0": heads})
         group = self.adapter.bind(self.spec(shape), [layer], config, CPU)
@@ -104,7 +111,7 @@ class PagedRig(Rig, Generic[M, S]):
             return attend_by_mask(
                 clean, query, keys, values, shape.scale, lambda at, to: at // chunk == to // chunk and to <= at
             )
-        return attend(clean, query, keys, values, shape.scale, Scoring(sliding_window=self.window))
+        return attend(clean, query, keys, values, shape.scale, rules_of(self.heads(shape)))
 
 
 class QuantisedRig(Rig):
@@ -153,7 +160,19 @@ class QuantisedRig(Rig):
         return attend(clean, query.to(dtype), *read_pages(cache, codec, dtype), shape.scale)
 
 
-class CrossRig(Rig):
+class EncoderRig(Rig):
+    """Attention that sees no order of tokens."""
+
+    def __init__(self, name: str, *, scored: bool = False) -> None:
+        super().__init__(name + "-scored" * scored)
+        self.scored = scored
+
+    def heads(self, shape: Shape) -> AttentionLayerConfig:
+        """The layer."""
+        return replace(shape.scored(ordered=False) if self.scored else shape.heads, causal=False)
+
+
+class CrossRig(EncoderRig):
     """Attention over encoder outputs that are stored: as long as the batch's sequences."""
 
     @override
@@ -165,7 +184,7 @@ class CrossRig(Rig):
         seed: int = 0,
         route: Route = built,
     ) -> Tensor:
-        heads = replace(shape.heads, causal=False)
+        heads = self.heads(shape)
         layer = CROSS.layer("l0", heads)
         config = EngineConfig(max_model_len=MODEL_LEN, dtype=shape.dtype, layers={"l0": heads})
         spec = CrossAttentionSpec(
@@ -187,14 +206,16 @@ class CrossRig(Rig):
     def expect(self, clean: CommonAttentionMetadata, shape: Shape, dtype: torch.dtype, seed: int = 0) -> Tensor:
         keys, values = (pages.to(dtype) for pages in self._pages(clean, shape, seed))
         query, _, _ = inputs_of(clean, shape, seed)
-        return attend(replace(clean, causal=False), query.to(dtype), keys, values, shape.scale)
+        return attend(
+            replace(clean, causal=False), query.to(dtype), keys, values, shape.scale, rules_of(self.heads(shape))
+        )
 
     def _pages(self, clean: CommonAttentionMetadata, shape: Shape, seed: int) -> tuple[Tensor, Tensor]:
         sizes = (shape.num_kv_heads, shape.head_size)
         return self.pages(clean, shape, sizes, seed), self.pages(clean, shape, sizes, seed + 1)
 
 
-class EncoderOnlyRig(Rig):
+class EncoderOnlyRig(EncoderRig):
     """Attention without a cache: what a row has computed before is forgotten, so that it must be nothing."""
 
     @override
@@ -206,7 +227,7 @@ class EncoderOnlyRig(Rig):
         seed: int = 0,
         route: Route = built,
     ) -> Tensor:
-        heads = replace(shape.heads, causal=False)
+        heads = self.heads(shape)
         layer = ENCODER_ONLY.layer("l0", heads)
         config = EngineConfig(max_model_len=MODEL_LEN, dtype=shape.dtype, layers={"l0": heads})
         spec = EncoderOnlyAttentionSpec(
@@ -230,6 +251,7 @@ class EncoderOnlyRig(Rig):
             max_seqlen_k=clean.max_query_len,
             scale=shape.scale,
             causal=False,
+            scoring=rules_of(self.heads(shape)),
         )
 
 
@@ -268,12 +290,19 @@ RIGS: tuple[Rig, ...] = (
     PagedRig(TRITON, full_spec),
     PagedRig(TRITON, window_spec, window=WINDOW),
     PagedRig(HPC, full_spec),
+    PagedRig(FLASH_ATTN, full_spec, scored=True),
+    PagedRig(FLASH_ATTN, window_spec, window=WINDOW, scored=True),
+    PagedRig(FLASHINFER, full_spec, scored=True),
+    PagedRig(TRITON, full_spec, scored=True),
+    PagedRig(HPC, full_spec, scored=True),
     PagedRig(CHUNKED_LOCAL, chunk_spec, chunk=CHUNK),
     PagedRig(chunked_local(FLASHINFER), chunk_spec, chunk=CHUNK),
     PagedRig(chunked_local(TRITON), chunk_spec, chunk=CHUNK),
     PagedRig(chunked_local(HPC), chunk_spec, chunk=CHUNK),
     EncoderOnlyRig("encoder_only"),
+    EncoderOnlyRig("encoder_only", scored=True),
     CrossRig("cross"),
+    CrossRig("cross", scored=True),
     LatentRig("mla"),
     SparseRig("mla_sparse"),
     IndexRig("indexer"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -20,7 +20,21 @@ from genericbuilders.kernels.scoring import PLAIN, Scoring
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import FullAttentionSpec, KVCacheSpec
 
-__all__ = ["CPU", "MODEL_LEN", "TOKENS", "M", "Rig", "Route", "S", "Shape", "attend", "built", "drawn_by", "inputs_of"]
+__all__ = [
+    "CPU",
+    "MODEL_LEN",
+    "TOKENS",
+    "M",
+    "Rig",
+    "Route",
+    "S",
+    "Shape",
+    "attend",
+    "built",
+    "drawn_by",
+    "inputs_of",
+    "rules_of",
+]
 
 M = TypeVar("M")
 S = TypeVar("S", bound=KVCacheSpec)
@@ -58,6 +72,16 @@ class Shape:
     def heads(self) -> AttentionLayerConfig:
         """A layer of full attention."""
         return AttentionLayerConfig(self.num_heads, self.num_kv_heads, self.head_size, self.scale)
+
+    def scored(self, *, ordered: bool) -> AttentionLayerConfig:
+        """A layer with a soft cap and sinks, and with ALiBi slopes if its tokens are in order."""
+        slopes = tuple(0.3 / (head + 1) for head in range(self.num_heads))
+        return replace(
+            self.heads,
+            logits_soft_cap=1.5,
+            alibi_slopes=slopes if ordered else None,
+            sinks=torch.linspace(-1.0, 2.0, self.num_heads),
+        )
 
     @property
     def full(self) -> FullAttentionSpec:
@@ -123,6 +147,12 @@ class Rig(ABC):
                 stored[int(clean.block_table_tensor[row, place // size]), place % size] = True
         drawn = drawn_by(seed + 1, num_blocks, size, *sizes).to(shape.dtype)
         return torch.where(stored.view(num_blocks, size, *[1] * len(sizes)), drawn, torch.nan)
+
+
+def rules_of(heads: AttentionLayerConfig) -> Scoring:
+    """What a layer does to its scores, for the oracle."""
+    slopes = None if heads.alibi_slopes is None else torch.tensor(heads.alibi_slopes)
+    return Scoring(heads.logits_soft_cap, slopes, heads.sliding_window, heads.sinks)
 
 
 def drawn_by(seed: int, *sizes: int) -> Tensor:
