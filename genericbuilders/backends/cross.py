@@ -11,9 +11,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.backends.paged import CachedImpl, packings, plain_cache_shape
+from genericbuilders.backends.paged import CachedImpl, is_ordered, packings, plain_cache_shape
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
-from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
+from genericbuilders.config import EngineConfig, check_heads, check_reach
 from genericbuilders.metadata import BuildInput, CommonAttentionMetadata
 from genericbuilders.specs import CrossAttentionSpec, cdiv
 
@@ -89,7 +89,7 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
             )
         check_heads(config, layer_names, kv_cache_spec.num_kv_heads, kv_cache_spec.head_size)
         check_reach(config, layer_names, None, None)
-        ordered = [name for name in layer_names if _is_ordered(config, name)]
+        ordered = [name for name in layer_names if is_ordered(config, name)]
         if ordered:
             raise ValueError(
                 f"layers {ordered} are causal or have ALiBi slopes, but an encoder's tokens are not in order with a "
@@ -166,11 +166,6 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
         self, metadata: CrossAttentionMetadata, blk_table: Tensor, slot_mapping: Tensor
     ) -> CrossAttentionMetadata:
         return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
-
-
-def _is_ordered(config: EngineConfig, name: str) -> bool:
-    layer = config.layers[name]
-    return isinstance(layer, AttentionLayerConfig) and (layer.causal or layer.alibi_slopes is not None)
 
 
 class CrossAttentionImpl(CachedImpl[CrossAttentionMetadata]):

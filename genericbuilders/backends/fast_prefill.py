@@ -11,7 +11,7 @@ import types
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from typing_extensions import TypeVar, override
 
 from genericbuilders.adapter import BackendAdapter
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.host import Ints
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig
 from genericbuilders.generics import generic_arguments
@@ -32,7 +33,6 @@ __all__ = ["FAST_PREFILL", "LOGITS_TOKENS", "FastPrefillBuilder", "fast_prefill"
 M = TypeVar("M")
 S = TypeVar("S", bound=KVCacheSpec)
 
-Ints: TypeAlias = npt.NDArray[np.integer]
 
 LOGITS_TOKENS: BuildInput[Tensor] = BuildInput("logits_tokens")
 """``[num_logits]`` int64 on the host, ascending: the batch's tokens whose logits are wanted, the last ones of each row.

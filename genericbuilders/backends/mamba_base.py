@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
+from genericbuilders.backends.host import Ints
 from genericbuilders.backends.mamba_metadata import BaseMambaMetadata
-from genericbuilders.backends.state_plan import ChunkPlan, Ints, chunk_step, plan_chunks, plan_uniform
+from genericbuilders.backends.state_plan import ChunkPlan, chunk_step, plan_chunks, plan_uniform
 from genericbuilders.backends.state_speculation import (
     NUM_ACCEPTED_TOKENS,
     NUM_DECODE_DRAFT_TOKENS,

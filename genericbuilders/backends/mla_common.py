@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.host import Ints, check_lengths, check_table, send
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_latents
 from genericbuilders.metadata import CommonAttentionMetadata
@@ -32,11 +32,9 @@ __all__ = [
     "MLACommonMetadataBuilder",
     "MLADecode",
     "MLAPrefill",
-    "check_table",
     "count_decodes",
     "cut_context",
     "require_plain",
-    "send",
 ]
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -210,6 +208,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
         decode = prefill = None
         starts, lens, table = common.query_start_loc, common.seq_lens, common.block_table_tensor
         if decodes < count:
+            check_lengths(common, decodes)
             bounds: Ints = common.query_start_loc_cpu.numpy()[decodes:]
             decoded = int(bounds[0])
             prefill = self._prefill(common, decodes, bounds, None if taken is None else taken[decodes:])
@@ -252,9 +251,9 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
             lens = lens * taken
             if not np.count_nonzero(lens):
                 return None
-            loc = send(_starts(lens), self.device)
+            loc = send(torch.as_tensor(_starts(lens)), self.device)
         else:
-            loc = send(bounds - bounds[0], self.device) if first else common.query_start_loc
+            loc = send(torch.as_tensor(bounds - bounds[0]), self.device) if first else common.query_start_loc
         # What the buffers hold for a row without tokens is nobody's context.
         computed: Ints = common.num_computed_tokens_cpu.numpy()[first:]
         context = computed * (lens > 0)
@@ -266,7 +265,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
         for starts, lengths in cut_context(context, self.workspace_tokens, self.kv_cache_spec.block_size):
             cu = _starts(lengths)
             size, longest = self.kv_cache_spec.block_size, int(lengths.max())
-            sent = send(cu, self.device)
+            sent = send(torch.as_tensor(cu), self.device)
             found.append(ContextChunk(sent, starts, lengths, block_table, size, longest, int(cu[-1])))
         return tuple(found)
 
@@ -298,26 +297,6 @@ def count_decodes(common: CommonAttentionMetadata) -> int:
         return common.num_reqs
     starts: Ints = common.query_start_loc_cpu.numpy()
     return int((starts[1:] - starts[:-1] > 1).argmax())
-
-
-def check_table(common: CommonAttentionMetadata, block_size: int) -> None:
-    """Check that the longest sequence's blocks have a column each.
-
-    Raises:
-        ValueError: the block table is narrower.
-    """
-    columns, needed = common.block_table_tensor.shape[1], cdiv(common.max_seq_len, block_size)
-    if columns < needed:
-        raise ValueError(
-            f"block_table has {columns} columns, and a sequence of {common.max_seq_len} tokens in blocks of "
-            f"{block_size} needs {needed}"
-        )
-
-
-def send(values: Ints, device: torch.device) -> Tensor:
-    """Host values on ``device``, without waiting for it; on a CPU the same memory."""
-    tensor = torch.as_tensor(values)
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def require_plain(spec: MLAAttentionSpec, layer_names: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import LatentAdapter
+from genericbuilders.backends.host import Ints, send
 from genericbuilders.backends.mla_attend import (
     MLAInputs,
     absorb,
@@ -24,8 +25,7 @@ from genericbuilders.backends.mla_attend import (
     value_of,
     write_latents,
 )
-from genericbuilders.backends.mla_common import Bools, MLACommonMetadata, MLACommonMetadataBuilder, send
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.mla_common import Bools, MLACommonMetadata, MLACommonMetadataBuilder
 from genericbuilders.builder import LatentImpl
 from genericbuilders.config import EngineConfig, LatentLayerConfig
 from genericbuilders.kernels.select import select_kernels
@@ -178,7 +178,7 @@ class MLASparseMetadataBuilder(MLACommonMetadataBuilder[MLASparseMetadata]):
         first, last = int(starts[rows[0]]), int(starts[rows[-1] + 1])
         if last - first == int(lens.sum()):
             return slice(first, last)
-        return send(np.flatnonzero(taken.repeat(counts)), self.device)
+        return send(torch.as_tensor(np.flatnonzero(taken.repeat(counts))), self.device)
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class MLASparseImpl(LatentImpl[MLASparseMetadata, MLASparseInputs]):
                 f"selected is {tuple(inputs.selected.shape)}; it must be [{len(query)}, topk], a row for each token"
             )
         kernels = select_kernels(kv_cache.device, kv_cache.dtype)
-        write_latents(kernels, layer, inputs, kv_cache, attn_metadata.slot_mapping)
+        write_latents(kernels, layer, inputs, kv_cache, attn_metadata)
         out = query.new_zeros(len(query), layer.num_heads, layer.v_head_dim)
         if sparse is not None:
             out[sparse.tokens] = _attend_selected(layer, inputs, kv_cache, sparse)

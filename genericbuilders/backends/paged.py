@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.host import Ints
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl
-from genericbuilders.config import AttentionLayerConfig
+from genericbuilders.config import AttentionLayerConfig, EngineConfig
 from genericbuilders.kernels.layout import split_kv
 from genericbuilders.kernels.scoring import PLAIN, Scoring
 from genericbuilders.kernels.select import AttentionKernels, Unavailable, find_kernels, select_kernels
@@ -30,6 +30,8 @@ __all__ = [
     "PagedImpl",
     "PagedMetadata",
     "RowSplit",
+    "check_counts",
+    "is_ordered",
     "kernel_support",
     "layer_scoring",
     "packings",
@@ -173,6 +175,25 @@ def plain_cache_shape(num_blocks: int, spec: AttentionSpec) -> tuple[int, ...]:
     return (num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_size)
 
 
+def is_ordered(config: EngineConfig, name: str) -> bool:
+    """Whether a layer's attention needs to know which of two tokens comes first."""
+    layer = config.layers[name]
+    return isinstance(layer, AttentionLayerConfig) and (layer.causal or layer.alibi_slopes is not None)
+
+
+def check_counts(query: Tensor, key: Tensor) -> None:
+    """Check that each new token brings a key with its query.
+
+    Raises:
+        ValueError: there are more of one than of the other; a layer that stores none has `AttentionImpl.read`.
+    """
+    if query.shape[0] != key.shape[0]:
+        raise ValueError(
+            f"there are queries of {query.shape[0]} tokens and keys of {key.shape[0]}; a layer stores keys and values of "
+            "the very tokens that attend"
+        )
+
+
 def layer_scoring(layer: AttentionLayerConfig, device: torch.device) -> Scoring:
     """What the layer's settings do to its scores, with tensors on ``device``."""
     slopes = None
@@ -211,6 +232,7 @@ class PagedImpl(CachedImpl[P]):
 
     @override
     def forward(self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: P) -> Tensor:
+        check_counts(query, key)
         kernels, key_cache, value_cache = self.open(kv_cache)
         kernels.write_kv_cache(key, value, key_cache, value_cache, attn_metadata.slot_mapping)
         return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
@@ -219,6 +241,7 @@ class PagedImpl(CachedImpl[P]):
     def forward_rotary(
         self, query: Tensor, key: Tensor, value: Tensor, rotary: Rotary, kv_cache: Tensor, attn_metadata: P
     ) -> Tensor:
+        check_counts(query, key)
         kernels, key_cache, value_cache = self.open(kv_cache)
         query = kernels.rope_and_cache(
             query, key, value, rotary.cos, rotary.sin, key_cache, value_cache, attn_metadata.slot_mapping

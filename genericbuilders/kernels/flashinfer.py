@@ -136,9 +136,11 @@ def page_inputs(query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, 
         page_size: tokens in a page.
 
     Raises:
-        ValueError: the table has fewer columns than a sequence has pages.
+        ValueError: the table has fewer columns than a sequence has pages, or fewer rows than there are sequences.
     """
     lengths: Ints = seq_lens.numpy()
+    if len(block_table) < len(lengths):
+        raise ValueError(f"block_table has {len(block_table)} rows for {len(lengths)} requests")
     up = lengths + (page_size - 1)
     counts = up // page_size
     starts = np.zeros(len(lengths) + 1, dtype=np.int32)
