@@ -189,8 +189,8 @@ def check_counts(query: Tensor, key: Tensor) -> None:
     """
     if query.shape[0] != key.shape[0]:
         raise ValueError(
-            f"there are queries of {query.shape[0]} tokens and keys of {key.shape[0]}; a layer stores keys and values of "
-            "the very tokens that attend"
+            f"there are queries of {query.shape[0]} tokens and keys of {key.shape[0]}; a layer stores "
+            "the keys and values of the very tokens that attend"
         )
 
 
