@@ -10,6 +10,7 @@ from genericbuilders.migration.classes import ClassInfo
 from genericbuilders.migration.evidence import Evidence, find_evidence, is_wide, last_names
 from genericbuilders.migration.known_builders import OLD_ROOTS
 from genericbuilders.migration.modules import ModuleInfo
+from genericbuilders.migration.naming import Names, UnnameableError
 from genericbuilders.migration.project import BuilderBase, Project
 from genericbuilders.migration.result import ClassReport, Finding, Outcome
 
@@ -17,7 +18,6 @@ __all__ = [
     "BASE_MODULE",
     "BASE_NAME",
     "COMMON_FIELDS",
-    "SPEC_MODULE",
     "SPEC_PARAMETER",
     "ClassPlan",
     "Planner",
@@ -28,7 +28,6 @@ __all__ = [
 BASE_MODULE = "genericbuilders_vllm.base"
 BASE_NAME = "AttentionMetadataBuilder"
 SPEC_PARAMETER = "SpecT"
-SPEC_MODULE = "vllm.v1.kv_cache_interface"
 # What every spec has, so that a hook with a wide hint may read it.
 COMMON_FIELDS = frozenset({"block_size", "page_size_bytes", "max_memory_usage_bytes", "copy_with_new_block_size"})
 
@@ -132,6 +131,7 @@ class Planner(ABC):
         self.base: BuilderBase = base
         self.info: ModuleInfo = project.modules[module]
         self.evidence: Evidence | None = find_evidence(project, module, cls)
+        self.names: Names = Names(project, module, cls.line)
         self.findings: list[Finding] = []
         self.imports: set[tuple[str, str]] = set()
         self.moved: set[str] = set()
@@ -146,37 +146,31 @@ class Planner(ABC):
         where = self.cls.line if line is None else line
         self.findings.append(Finding(where, self.cls.column if line is None else 1, rule, told, changes))
 
-    def code(self, spec: str, *, at_run_time: bool = False) -> str:
+    def code(self, spec: str, *, in_bases: bool = False) -> str:
         """A spec as code in this file; what is not imported yet will be.
 
         Args:
             spec: its classes.
-            at_run_time: whether Python itself has to find them, as in a class's base; what only checkers import is then
-                imported for all, and quoted otherwise.
+            in_bases: whether Python itself has to find them, for the class's base; what only checkers import is then
+                imported for all if it is vLLM's, and quoted otherwise.
+
+        Raises:
+            UnnameableError: it cannot be written there.
         """
-        quoted = False
-        parts: list[str] = []
-        for part in (each.strip() for each in spec.split("|")):
-            head = part.partition(".")[0]
-            bound = head in self.info.imports or any(each.qualname == head for each in self.info.classes)
-            if not bound:
-                part = part.rpartition(".")[2]
-                self.imports.add((SPEC_MODULE, part))
-            elif head in self.info.checked_only and at_run_time and part == head:
-                module, _, name = self.info.imports[head][0].rpartition(".")
-                if name == head:
-                    self.imports.add((module, name))
-                    self.moved.add(name)
-                    self.find(
-                        "run-time-import", f"{name} is imported at run time too, out of TYPE_CHECKING: a base names it"
-                    )
-                else:
-                    quoted = True
-            else:
-                quoted = quoted or head in self.info.checked_only
-            parts.append(part)
-        text = " | ".join(parts)
-        return f'"{text}"' if quoted else text
+        written = self.names.write(spec, in_bases=in_bases)
+        self.imports |= written.imports
+        self.moved |= written.moved
+        for name in sorted(written.moved):
+            told = f"{name} is imported above the class for all, not under TYPE_CHECKING or a condition: a base names it"
+            self.find("run-time-import", told)
+        return written.code
+
+    def refused_name(self, reason: UnnameableError) -> ClassPlan:
+        """The plan for a class whose spec cannot be written where it would have to stand."""
+        spec = "" if self.evidence is None else self.evidence.spec
+        told = f"its spec {spec} cannot be written here: {reason}. Import or define it above the class, or name it by "
+        told += "a marker, # genericbuilders: spec=NAME"
+        return leave(self.cls, Outcome.REFUSED, "spec-unnameable", told, self.evidence)
 
     def report_false_hint(self, evidence: Evidence) -> None:
         """Tell of a hint that cannot be true."""
@@ -190,8 +184,12 @@ class Planner(ABC):
             return None
         if not (is_wide(init.annotation) or evidence.false_hint is not None):
             return None
+        try:
+            code = self.code(evidence.spec)
+        except UnnameableError:
+            return None  # a wide hint is not wrong
         self.find("init-hint", f"{init.parameter}: {init.annotation} becomes {evidence.spec}", init.line)
-        return self.code(evidence.spec)
+        return code
 
     def needless(self, evidence: Evidence) -> frozenset[int]:
         """The lines of asserts that say no more than what the class now says, each told."""

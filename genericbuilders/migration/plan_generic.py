@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from genericbuilders.migration.classes import ClassInfo
 from genericbuilders.migration.evidence import Evidence, find_evidence, last_names
+from genericbuilders.migration.naming import UnnameableError
 from genericbuilders.migration.plan import BASE_MODULE, SPEC_PARAMETER, ClassPlan, Planner, leave, refuse
 from genericbuilders.migration.project import BuilderBase, Project
 from genericbuilders.migration.result import ClassReport, Outcome
@@ -27,9 +28,12 @@ def plan_generic(project: Project, module: str, cls: ClassInfo) -> ClassPlan:
 class _GenericPlanner(Planner):
     @override
     def plan(self) -> ClassPlan:
-        if self.base.is_root or (self.base.is_ours and len(self.base.ref.arguments) < 2):
-            return self._plan_root()
-        return self._plan_derived()
+        try:
+            if self.base.is_root or (self.base.is_ours and len(self.base.ref.arguments) < 2):
+                return self._plan_root()
+            return self._plan_derived()
+        except UnnameableError as reason:
+            return self.refused_name(reason)
 
     def _plan_root(self) -> ClassPlan:
         evidence, differing = self._evidence_of_root()
@@ -46,7 +50,7 @@ class _GenericPlanner(Planner):
         if evidence.wide:
             return leave(self.cls, Outcome.UNCHANGED, evidence=evidence)
         self.report_false_hint(evidence)
-        metadata, code = self._metadata(), self.code(evidence.spec, at_run_time=True)
+        metadata, code = self._metadata(), self.code(evidence.spec, in_bases=True)
         self.find("spec-argument", f"the base takes {metadata} and {evidence.spec}")
         drop = self._annotation_goes(evidence.spec)
         needless, hint = self.needless(evidence), self.init_hint(evidence)
@@ -135,7 +139,7 @@ class _GenericPlanner(Planner):
         given = self.base.ref.arguments
         if len(given) > _num_parameters(self.project, self.base.target) or evidence.wide or evidence.inherited:
             return ClassPlan(self.cls, self.made(evidence))
-        code = self.code(evidence.spec, at_run_time=True)
+        code = self.code(evidence.spec, in_bases=True)
         self.find("spec-argument", f"the base takes {evidence.spec}")
         drop, needless = self._annotation_goes(evidence.spec), self.needless(evidence)
         return ClassPlan(

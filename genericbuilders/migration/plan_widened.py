@@ -7,6 +7,7 @@ from typing_extensions import override
 from genericbuilders.migration.classes import ClassInfo
 from genericbuilders.migration.evidence import Evidence, find_evidence, is_wide, last_names
 from genericbuilders.migration.known_builders import KNOWN_ANNOTATED, KNOWN_BUILDERS
+from genericbuilders.migration.naming import UnnameableError
 from genericbuilders.migration.plan import COMMON_FIELDS, ClassPlan, Planner, leave, refuse
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.result import Outcome
@@ -26,6 +27,12 @@ def plan_widened(project: Project, module: str, cls: ClassInfo) -> ClassPlan:
 class _WidenedPlanner(Planner):
     @override
     def plan(self) -> ClassPlan:
+        try:
+            return self._plan()
+        except UnnameableError as reason:
+            return self.refused_name(reason)
+
+    def _plan(self) -> ClassPlan:
         evidence = self.evidence
         if self.base.is_ours:
             return leave(self.cls, Outcome.UNCHANGED, evidence=evidence)
@@ -89,6 +96,7 @@ class _WidenedPlanner(Planner):
                 changes=False,
             )
             return None
+        code = self.code("KVCacheSpec")
         told = f"{hook.parameter}: {hook.annotation} becomes KVCacheSpec, as the base passes it"
         self.find("hook-hint", told, hook.line)
-        return self.code("KVCacheSpec")
+        return code
