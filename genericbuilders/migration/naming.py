@@ -78,6 +78,10 @@ class Names:
         head = name.partition(".")[0]
         return self.is_known(name) or (head not in self._place.hidden and self._scopes.is_of_module(head))
 
+    def is_free(self, name: str, origin: str) -> bool:
+        """Whether the module's level binds a name to nothing but ``origin``, so that it can be imported."""
+        return all(each.origins == (origin,) for each in self._scopes.anywhere.get(name, ()))
+
     def _part(self, part: str, visible: Mapping[str, Bound], found: _Parts, *, in_bases: bool) -> str:
         if _DOTTED.fullmatch(part) is None:
             raise UnnameableError(f"{part} is no name of a class")

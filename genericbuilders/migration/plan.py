@@ -13,6 +13,7 @@ from genericbuilders.migration.modules import ModuleInfo
 from genericbuilders.migration.naming import Names, UnnameableError
 from genericbuilders.migration.project import BuilderBase, Project
 from genericbuilders.migration.result import ClassReport, Finding, Outcome
+from genericbuilders.migration.values import wide_value
 
 __all__ = [
     "BASE_MODULE",
@@ -50,6 +51,7 @@ class ClassPlan:
         add_annotation: the class-level annotation to put in, as code.
         init_hint: the new hint of the spec in ``__init__``, as code.
         hook_hint: the same in ``get_cudagraph_support``.
+        is_parameter: whether the spec that the base gets is a type variable, which subclasses fill.
         imports: names to import, each with its module.
         moved: those of them that only checkers imported before.
     """
@@ -67,6 +69,7 @@ class ClassPlan:
     add_annotation: str | None = None
     init_hint: str | None = None
     hook_hint: str | None = None
+    is_parameter: bool = False
     imports: frozenset[tuple[str, str]] = frozenset()
     moved: frozenset[str] = frozenset()
 
@@ -135,7 +138,12 @@ class Planner(ABC):
         self.findings: list[Finding] = []
         self.imports: set[tuple[str, str]] = set()
         self.moved: set[str] = set()
-        self.makes_fields: bool = project.makes_fields(module, cls)
+        # Why a class-level annotation may neither come nor go.
+        self.annotation_matters: str | None = None
+        if project.makes_fields(module, cls):
+            self.annotation_matters = "a decorator makes it a field, which its constructor takes"
+        elif project.reads_annotations(module, cls):
+            self.annotation_matters = "code here reads __annotations__ at run time"
 
     @abstractmethod
     def plan(self) -> ClassPlan:
@@ -164,6 +172,35 @@ class Planner(ABC):
             told = f"{name} is imported above the class for all, not under TYPE_CHECKING or a condition: a base names it"
             self.find("run-time-import", told)
         return written.code
+
+    def obstacle(self, spec: str) -> ClassPlan | None:
+        """The plan for a class that cannot say a narrow spec without an error elsewhere; ``None`` if it can.
+
+        Args:
+            spec: what it would say.
+        """
+        if self.cls.annotation is not None and not is_wide(self.cls.annotation.annotation or "KVCacheSpec"):
+            return None  # It says so already.
+        given = wide_value(self.project.tree(self.module), self.cls)
+        if given is not None:
+            told = f"it takes a {spec}, but {given[1]} (line {given[0]}): check the type there first"
+            return leave(self.cls, Outcome.REFUSED, "wide-value", told, self.evidence)
+        below = self._narrowed_below(f"{self.module}.{self.cls.qualname}", spec)
+        if below is not None:
+            told = f"it takes a {spec}, but {below}: an attribute cannot be declared anew in a subclass. Take that "
+            told += "declaration away, or give this class a parameter for its spec"
+            return leave(self.cls, Outcome.REFUSED, "narrowed-below", told, self.evidence)
+        return None
+
+    def _narrowed_below(self, target: str, spec: str) -> str | None:
+        for module, child in self.project.subclasses(target):
+            hint = None if child.annotation is None else child.annotation.annotation
+            if hint is not None and last_names(hint) != last_names(spec):
+                return f"{child.name} below declares kv_cache_spec: {hint}"
+            found = self._narrowed_below(f"{module}.{child.qualname}", spec)
+            if found is not None:
+                return found
+        return None
 
     def refused_name(self, reason: UnnameableError) -> ClassPlan:
         """The plan for a class whose spec cannot be written where it would have to stand."""

@@ -22,6 +22,7 @@ _MAX_DEPTH = 24
 # By their own names: those of dataclasses, attrs and pydantic, and of what wraps them under such a name. One too many
 # leaves an annotation to its author; one too few would change a constructor.
 _FIELD_MAKERS = frozenset({"dataclass", "pydantic_dataclass", "define", "mutable", "frozen", "attrs", "s"})
+_READERS = ("__annotations__", "get_type_hints", "get_annotations")
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,11 @@ class Project:
             or name.rpartition(".")[2] in _FIELD_MAKERS
             for name in cls.decorators
         )
+
+    def reads_annotations(self, module: str, cls: ClassInfo) -> bool:
+        """Whether code in a class's file, or in that of a class above it, may read annotations at run time."""
+        files = {module, *(name for name, _ in self.above(module, cls))}
+        return any(word in self.text(name) for name in files for word in _READERS)
 
     def factory_base(self, module: str, bases: Sequence[str]) -> str | None:
         """The builder among the bases of a class that a call makes."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from genericbuilders.migration.modules import absolute_module, dotted
 from genericbuilders.migration.plan import BASE_NAME, ClassPlan
 from genericbuilders.migration.project import Project
+from genericbuilders.migration.words import free_name, is_expression
 
-__all__ = ["Brought", "NewBase", "find_new_bases", "free_name"]
+__all__ = ["Brought", "NewBase", "find_new_bases"]
 
 # Beside vLLM's base, where a file needs both.
 _SECOND_NAME = "GenericMetadataBuilder"
-_WORD = re.compile(r"[^\W\d]\w*")
 
 
 @dataclass(frozen=True)
@@ -67,28 +66,6 @@ def find_new_bases(
         replaced = named and _uses(tree, name, getters) == count and not project.is_read_elsewhere(module, name)
         found.append(NewBase(name, name if replaced else second, replaced, imports))
     return found
-
-
-def free_name(tree: ast.Module, *names: str) -> str:
-    """The first of ``names`` that a file does not use, or else the last with a number."""
-    used = set(_identifiers(tree, names))
-    numbered = (f"{names[-1]}{number}" for number in range(2, len(used) + 3))
-    return next(name for name in (*names, *numbered) if name not in used)
-
-
-def _identifiers(tree: ast.Module, asked: Sequence[str]) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if any(name in node.value for name in asked) and _is_expression(node.value):
-                yield from _WORD.findall(node.value)
 
 
 def _brought(project: Project, module: str, tree: ast.Module, name: str) -> Iterator[Brought]:
@@ -150,14 +127,5 @@ def _uses(tree: ast.Module, name: str, getters: Collection[int]) -> int:
         if isinstance(node, ast.Name | ast.Attribute) and dotted(node) == name:
             found += 1
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and name in node.value:
-            found += _is_expression(node.value)
+            found += is_expression(node.value)
     return found
-
-
-def _is_expression(text: str) -> bool:
-    """Whether a string may be a quoted hint or a name, and is no prose."""
-    try:
-        ast.parse(text.strip(), mode="eval")
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return True
