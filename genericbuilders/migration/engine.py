@@ -34,7 +34,7 @@ def migrate(project: Project, path: Path, target: Target) -> FileResult:
     plan_class = plan_generic if target is Target.GENERIC else plan_widened
     plans = [plan_class(project, name, each) for each in module.classes if project.is_interesting(name, each)]
     tree = project.tree(name)
-    getters = find_getters(project, name) if target is Target.GENERIC else []
+    getters = find_getters(project, name, typed=target is Target.GENERIC)
     layers = find_layer_asserts(project, name, tree)
     findings = [*(each.finding for each in getters), *(each.finding for each in layers)]
     classes = [*(plan.report for plan in plans), *_factories(project, name, module)]

@@ -15,6 +15,7 @@ from genericbuilders.migration.scopes import bound_in
 __all__ = ["Getter", "find_getters"]
 
 GETTER = "get_builder_cls"
+Around = tuple[ast.AST, ...]
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,14 @@ class Getter:
     finding: Finding
 
 
-def find_getters(project: Project, module: str) -> list[Getter]:
-    """The getters of one file of which there is something to say, in order."""
+def find_getters(project: Project, module: str, *, typed: bool) -> list[Getter]:
+    """The getters of one file of which there is something to say, in order.
+
+    Args:
+        project: all files.
+        module: the file.
+        typed: whether they are to say what they return; if not, only those that choose are told.
+    """
     found: list[Getter] = []
     if not project.modules[module].has_getters:
         return found
@@ -43,7 +50,7 @@ def find_getters(project: Project, module: str) -> list[Getter]:
             told = "get_builder_cls chooses at run time; annotate it with what the builders have in common"
             found.append(_left(node, told))
             continue
-        name = _returned(node)
+        name = _returned(node) if typed else None
         target = None if name is None else project.resolve(module, name)
         if name is None or target is None or project.factory_base(module, (name,)) is None:
             continue
@@ -72,7 +79,7 @@ def _returned(node: ast.FunctionDef) -> str | None:
     return (dotted(returned[0]) or None) if len(returned) == 1 and returned[0] is not None else None
 
 
-def _functions(body: Sequence[ast.stmt], around: tuple[ast.AST, ...]) -> Iterator[tuple[ast.FunctionDef, tuple[ast.AST, ...]]]:
+def _functions(body: Sequence[ast.stmt], around: Around) -> Iterator[tuple[ast.FunctionDef, Around]]:
     """Each getter, and the classes and functions around it, outermost first."""
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name == GETTER:
@@ -84,9 +91,7 @@ def _functions(body: Sequence[ast.stmt], around: tuple[ast.AST, ...]) -> Iterato
             yield from _functions(part.body, inner)
 
 
-def _obstacle(
-    project: Project, module: str, name: str, node: ast.FunctionDef, around: tuple[ast.AST, ...]
-) -> str | None:
+def _obstacle(project: Project, module: str, name: str, node: ast.FunctionDef, around: Around) -> str | None:
     """Why a getter's hint cannot say which builder it returns."""
     head = name.partition(".")[0]
     scopes = project.scopes(module)
@@ -137,7 +142,7 @@ def _said(project: Project, module: str, node: ast.FunctionDef) -> str | None:
     text = "" if node.returns is None else ast.unparse(node.returns).replace("'", "").replace('"', "")
     name = text[text.find("[") + 1 :].partition("[")[0].rstrip("]")
     target = project.resolve(module, name) if name else None
-    return target if target is not None and project.class_of(target) is not None and not project.is_base(target) else None
+    return None if target is None or project.class_of(target) is None or project.is_base(target) else target
 
 
 def _derives(project: Project, target: str, other: str) -> bool:

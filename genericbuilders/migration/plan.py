@@ -169,7 +169,7 @@ class Planner(ABC):
         self.imports |= written.imports
         self.moved |= written.moved
         for name in sorted(written.moved):
-            told = f"{name} is imported above the class for all, not under TYPE_CHECKING or a condition: a base names it"
+            told = f"{name} is imported above the class, under no condition such as TYPE_CHECKING: a base names it"
             self.find("run-time-import", told)
         return written.code
 

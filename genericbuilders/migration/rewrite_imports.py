@@ -65,6 +65,10 @@ class _BaseEditor(cst.CSTTransformer):
         self.placed: set[str] = set()
 
     @override
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
+        return False  # what is inside has no statements
+
+    @override
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.BaseStatement | cst.FlattenSentinel[cst.BaseStatement]:
@@ -137,9 +141,7 @@ def _brought(statement: cst.Import | cst.ImportFrom) -> Iterator[Brought]:
     yield from (Brought(module, _code(alias.name), _local(alias)) for alias in statement.names)
 
 
-def _inserted(
-    body: Sequence[Statement], added: Collection[tuple[str, str]], wanted: Imports
-) -> Sequence[Statement]:
+def _inserted(body: Sequence[Statement], added: Collection[tuple[str, str]], wanted: Imports) -> Sequence[Statement]:
     """The module's statements with new imports among them, at its own level and above all that use them."""
     if not added:
         return body
@@ -147,10 +149,17 @@ def _inserted(
     for module, name in sorted(added):
         by_module.setdefault(module, []).append(name)
     lines = [cst.SimpleStatementLine([_import(module, names)]) for module, names in by_module.items()]
-    user = m.ClassDef(name=m.MatchIfTrue(lambda name: _code(name) in wanted.users))
-    end = next((index for index, each in enumerate(body) if m.findall(each, user)), len(body))
+    end = next((index for index, each in enumerate(body) if _holds(each, wanted.users)), len(body))
     at = _place(body[:end])
     return [*body[:at], *lines, *body[at:]]
+
+
+def _holds(node: cst.CSTNode, names: Collection[str]) -> bool:
+    """Whether one of the classes stands in a statement, or is it."""
+    if isinstance(node, cst.ClassDef) and node.name.value in names:
+        return True
+    blocks = (cst.BaseCompoundStatement, cst.BaseSuite, cst.Else, cst.Finally, cst.ExceptHandler, cst.MatchCase)
+    return any(_holds(each, names) for each in node.children if isinstance(each, blocks))
 
 
 def _place(body: Sequence[Statement]) -> int:
@@ -210,6 +219,10 @@ class _Remover(cst.CSTTransformer):
     def __init__(self, names: Collection[str]) -> None:
         super().__init__()
         self._names = names
+
+    @override
+    def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
+        return False  # what is inside has no statements
 
     @override
     def leave_SimpleStatementLine(

@@ -1,4 +1,4 @@
-"""Where a file gives a builder a spec of a wider type than its own, or hands one on: what a narrower hint would forbid."""
+"""Where a file gives a builder a spec of a wider type, or hands one on: what other hints would forbid."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ def _identifiers(tree: ast.Module, asked: Sequence[str]) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if any(name in node.value for name in asked) and is_expression(node.value):
-                yield from _WORD.findall(node.value)
+        elif isinstance(node, ast.Constant) and isinstance(text := node.value, str):
+            # Strings may be quoted hints.
+            yield from _WORD.findall(text) if any(name in text for name in asked) and is_expression(text) else ()
 
 
 def is_expression(text: str) -> bool:
