@@ -214,7 +214,7 @@ def _given_spec(project: Project, module: str, base: BuilderBase) -> str | None:
     if base.is_ours:
         if len(base.ref.arguments) < 2:
             return None
-        given = base.ref.arguments[1]
+        given = base.ref.arguments[1].strip("'\"")
         return SPEC_PARAMETER if given == parameter_name(project, module) else given
     found = project.class_of(base.target)
     if found is None:

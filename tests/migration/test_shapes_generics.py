@@ -40,7 +40,9 @@ def test_no_parameter_can_be_added(bases: str, first: str, second: str) -> None:
 
 
 def test_spec_t_taken() -> None:
-    source = f'{HEAD}SpecT = "mine"\nclass Mid(AttentionMetadataBuilder[M]): ...\n{FIRST}{SECOND}'.replace("{}", "[Meta]")
+    source = f'{HEAD}SpecT = "mine"\nclass Mid(AttentionMetadataBuilder[M]): ...\n{FIRST}{SECOND}'.replace(
+        "{}", "[Meta]"
+    )
     made = migrate_text(source)
     assert made.arguments("First") == ("Meta", "MambaSpec")
     assert 'SpecT = "mine"' in made.text()
@@ -61,7 +63,9 @@ def test_longname_typevar() -> None:
 
 def test_an_intermediate_without_a_parameter_passes_none_on() -> None:
     between = "class Between(Mid[M]): ...\nclass Third(Between[Meta]):\n    kv_cache_spec: FullAttentionSpec\n"
-    made = migrate_text(f"{HEAD}class Mid(AttentionMetadataBuilder[M]): ...\n{FIRST}{SECOND}{between}".replace("{}", "[Meta]"))
+    made = migrate_text(
+        f"{HEAD}class Mid(AttentionMetadataBuilder[M]): ...\n{FIRST}{SECOND}{between}".replace("{}", "[Meta]")
+    )
     assert made.arguments("Third") == ("Meta",)
     assert "kv_cache_spec: FullAttentionSpec" in made.text()
 

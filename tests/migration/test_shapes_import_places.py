@@ -14,7 +14,9 @@ INIT = """    def __init__(self, kv_cache_spec: MambaSpec, layer_names, vllm_con
         super().__init__(kv_cache_spec, layer_names, vllm_config, device)
 """
 META = "class Meta: ...\n"
-READS = "class Mine(AttentionMetadataBuilder[Meta]):\n    def build(self, a, b) -> Meta: return self.kv_cache_spec.shapes\n"
+READS = (
+    "class Mine(AttentionMetadataBuilder[Meta]):\n    def build(self, a, b) -> Meta: return self.kv_cache_spec.shapes\n"
+)
 MINE = f"class Mine(AttentionMetadataBuilder[Meta]):\n{INIT}"
 
 
@@ -53,7 +55,9 @@ def test_star_import_late() -> None:
 
 def test_two_local_imports() -> None:
     block = "".join(f"    {line}\n" for line in f"{BASE}\n{MINE}".splitlines())
-    made = migrate_text(f"{SPECS}{META}def one():\n{block}    return Mine\ndef two():\n{block}    return Mine\none()\ntwo()\n")
+    made = migrate_text(
+        f"{SPECS}{META}def one():\n{block}    return Mine\ndef two():\n{block}    return Mine\none()\ntwo()\n"
+    )
     assert made.text().count(NEW) == 2
     assert BASE not in made.text()
 

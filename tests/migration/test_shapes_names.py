@@ -46,7 +46,9 @@ def test_what_names_no_class_is_refused(source: str, target: Target) -> None:
 
 @pytest.mark.parametrize("target", Target)
 def test_spec_below_is_quoted(target: Target) -> None:
-    made = migrate_text(f"{HEAD}{IMPORT}\n{MINE.replace('MambaSpec', 'MySpec')}\n\nclass MySpec(MambaSpec): ...\n", target)
+    made = migrate_text(
+        f"{HEAD}{IMPORT}\n{MINE.replace('MambaSpec', 'MySpec')}\n\nclass MySpec(MambaSpec): ...\n", target
+    )
     assert ('"MySpec"' in made.text()) is True
     assert made.report("Mine").outcome is Outcome.MIGRATED
 
@@ -81,7 +83,9 @@ def test_bound_on_every_path_is_bound() -> None:
 @pytest.mark.parametrize("target", Target)
 def test_class_body_import(target: Target) -> None:
     body = "    kv_cache_spec: 'NS.MambaSpec'\n    def build(self, a, b) -> Meta: ...\n"
-    nested = f"    {IMPORT}\n    class Mine(AttentionMetadataBuilder[Meta]):\n" + "".join(f"    {x}\n" for x in body.splitlines())
+    nested = f"    {IMPORT}\n    class Mine(AttentionMetadataBuilder[Meta]):\n" + "".join(
+        f"    {x}\n" for x in body.splitlines()
+    )
     reads = "    class Other(AttentionMetadataBuilder[Meta]):\n        def build(self, a, b): return self.kv_cache_spec.shapes\n"
     made = migrate_text(f"{HEAD.replace('from __future__ import annotations', '')}class NS:\n{nested}{reads}", target)
     assert made.report("NS.Other").outcome is Outcome.MIGRATED
@@ -92,7 +96,10 @@ def test_what_checkers_alone_import_from_elsewhere_is_quoted(module: str) -> Non
     """Cases cyclic_typechecking and not_installed_tc."""
     source = HEAD + f"if TYPE_CHECKING:\n    from {module} import MySpec\n{MINE.replace('MambaSpec', 'MySpec')}"
     made = migrate_package(
-        {"attention.py": source, "specs.py": f"{IMPORT}\nfrom mine.attention import Mine\nclass MySpec(MambaSpec): ...\n"}
+        {
+            "attention.py": source,
+            "specs.py": f"{IMPORT}\nfrom mine.attention import Mine\nclass MySpec(MambaSpec): ...\n",
+        }
     )
     assert 'class Mine(AttentionMetadataBuilder[Meta, "MySpec"])' in made.text()
     assert f"if TYPE_CHECKING:\n    from {module} import MySpec" in made.text()
