@@ -101,7 +101,11 @@ def _inherited(project: Project, module: str, cls: ClassInfo) -> Evidence | None
     if base.target in OLD_ROOTS:
         return None
     if base.is_ours:
-        return Evidence(base.ref.arguments[1], "its base's own argument") if len(base.ref.arguments) > 1 else None
+        return (
+            Evidence(base.ref.arguments[1].strip("'\""), "its base's own argument")
+            if len(base.ref.arguments) > 1
+            else None
+        )
     found = project.class_of(base.target)
     if found is None:
         known = KNOWN_BUILDERS.get(base.target)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from genericbuilders.migration.classes import ClassInfo, FunctionScope, describe_class
 
-__all__ = ["LINE_END", "Factory", "ModuleInfo", "describe_module"]
+__all__ = ["LINE_END", "Factory", "ModuleInfo", "absolute_module", "describe_module", "dotted"]
 
 # Lines as Python counts them: `str.splitlines` has more ends, form feeds among them.
 LINE_END = re.compile(r"\r\n|\r|\n")
@@ -112,7 +112,8 @@ class _Reader:
         self.reads_specs = reads_specs
         self.makes_classes = False
         self.enters_functions = True
-        self.package = name.split(".") if is_package else name.split(".")[:-1]
+        self.name = name
+        self.is_package = is_package
         self.markers = markers
         self.imports: dict[str, list[str]] = {}
         self.checked: set[str] = set()
@@ -153,7 +154,7 @@ class _Reader:
                 local = alias.asname or alias.name.partition(".")[0]
                 self._bind(local, alias.name if alias.asname else local, checked)
             return
-        module = self._absolute(node)
+        module = absolute_module(self.name, self.is_package, node)
         for alias in node.names:
             if alias.name == "*":
                 self.stars.append(module)
@@ -163,12 +164,6 @@ class _Reader:
     def _bind(self, local: str, origin: str, checked: bool) -> None:
         self.imports.setdefault(local, []).append(origin)
         (self.checked if checked else self.at_run_time).add(local)
-
-    def _absolute(self, node: ast.ImportFrom) -> str:
-        if not node.level:
-            return node.module or ""
-        parts = self.package[: len(self.package) - node.level + 1]
-        return ".".join([*parts, node.module] if node.module else parts)
 
     def _simple(self, node: ast.stmt, scope: FunctionScope | None) -> None:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -180,6 +175,15 @@ class _Reader:
         for call in _calls(node) if self.makes_classes else ():
             if isinstance(call.func, ast.Name) and call.func.id == "type" and len(call.args) == 3:
                 self.factories.append(_factory(call))
+
+
+def absolute_module(name: str, is_package: bool, node: ast.ImportFrom) -> str:
+    """The module from which a statement in the module ``name`` imports, dotted."""
+    if not node.level:
+        return node.module or ""
+    package = name.split(".") if is_package else name.split(".")[:-1]
+    parts = package[: len(package) - node.level + 1]
+    return ".".join([*parts, node.module] if node.module else parts)
 
 
 def _factory(call: ast.Call) -> Factory:

@@ -41,7 +41,7 @@ LONG = {
 @pytest.mark.parametrize("place", PLACES)
 def test_a_builder_in_any_block_is_found(place: str) -> None:
     inside = "".join(f"        {line}\n" for line in CLASS.splitlines())
-    made = migrate_text(HEAD + "KIND = 1\n" + PLACES[place].format(inside))
+    made = migrate_text(HEAD + "KIND = ()\n" + PLACES[place].format(inside))
     assert "AttentionMetadataBuilder[int, MambaSpec]" in made.text()
 
 
