@@ -107,9 +107,9 @@ class Group(ABC):
     def kv_cache_dtype(self) -> torch.dtype:
         """The element type of that cache."""
 
-    @abstractmethod
     def common_prefix_rule(self) -> CommonPrefixRule | None:
-        """From when on `build` wants to know of a prefix that all rows share; ``None`` if it has no use for one."""
+        """From when on `build` wants to know of a prefix that all rows share; ``None``, unless overridden: never."""
+        return None
 
     @abstractmethod
     def build(self, common: CommonAttentionMetadata, step: Step, common_prefix_len: int = 0) -> None:
