@@ -9,6 +9,7 @@ from pathlib import Path
 import libcst as cst
 from libcst.metadata import MetadataWrapper
 
+from genericbuilders.migration.form_feeds import with_form_feeds
 from genericbuilders.migration.layers import find_layer_asserts
 from genericbuilders.migration.modules import ModuleInfo, dotted
 from genericbuilders.migration.plan import BASE_NAME, ClassPlan
@@ -18,6 +19,7 @@ from genericbuilders.migration.project import Project
 from genericbuilders.migration.result import ClassReport, FileResult, Finding, Outcome, Target
 from genericbuilders.migration.rewrite import rewrite_classes
 from genericbuilders.migration.rewrite_imports import rewrite_imports
+from genericbuilders.migration.source import Position, Source
 
 __all__ = ["migrate"]
 
@@ -37,16 +39,16 @@ def migrate(project: Project, path: Path, target: Target) -> FileResult:
     plans = [plan_class(project, name, each) for each in module.classes if project.is_interesting(name, each)]
     tree = ast.parse(text)
     getters = _getters(project, name, tree) if target is Target.GENERIC else {}
-    layers = find_layer_asserts(project, name, tree)
+    layers = find_layer_asserts(project, name, tree, Source(text))
     findings = [*_told(getters), *_choices(tree), *(each.finding for each in layers)]
     classes = [*(plan.report for plan in plans), *_factories(project, name, module)]
     wanted = any(_changes(plan) for plan in plans) or getters or any(each.removable for each in layers)
     after = text
     if wanted:
-        lines = {each.line for each in layers if each.removable}
+        asserts = {each.position for each in layers if each.removable}
         lookups = dict(each.lookup for each in layers if each.lookup is not None)
         after = _rewritten(
-            text, plans, getters, lines, lookups, tree, lambda local: project.is_imported_elsewhere(name, local)
+            text, plans, getters, asserts, lookups, tree, lambda local: project.is_imported_elsewhere(name, local)
         )
     return FileResult(
         path,
@@ -72,12 +74,13 @@ def _rewritten(
     text: str,
     plans: Sequence[ClassPlan],
     getters: Mapping[int, tuple[str, int]],
-    asserts: set[int],
-    lookups: Mapping[int, str],
+    asserts: set[Position],
+    lookups: Mapping[Position, str],
     tree: ast.Module,
     kept: Callable[[str], bool],
 ) -> str:
-    wrapper = MetadataWrapper(cst.parse_module(text))
+    module = cst.parse_module(text)
+    wrapper = MetadataWrapper(module)
     roots = {plan.root_name for plan in plans if plan.new_root}
     replaced = {name for name in roots if _only_bases(tree, name, plans, getters)}
     new_names = {name: name if name in replaced and "." not in name else SECOND_NAME for name in roots}
@@ -87,7 +90,7 @@ def _rewritten(
     done = rewrite_classes(
         wrapper, changing, {line: returns for line, (returns, _) in getters.items()}, new_names, asserts, lookups
     )
-    return rewrite_imports(
+    after = rewrite_imports(
         done.module,
         {name.partition(".")[0]: new_names[name] for name in roots},
         {name for name in replaced if "." not in name},
@@ -95,6 +98,7 @@ def _rewritten(
         {each for each in done.unused if not kept(each)},
         {each for plan in changing for each in plan.moved},
     ).code
+    return with_form_feeds(text, module.code, after) if "\f" in text else after
 
 
 def _only_bases(tree: ast.Module, name: str, plans: Sequence[ClassPlan], getters: Collection[int]) -> bool:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing_extensions import override
 
 from genericbuilders.migration.classes import ClassInfo
-from genericbuilders.migration.evidence import Evidence, find_evidence, last_names
+from genericbuilders.migration.descendants import agreed_below
+from genericbuilders.migration.evidence import Evidence
 from genericbuilders.migration.plan import BASE_MODULE, SPEC_PARAMETER, ClassPlan, Planner, leave, refuse
 from genericbuilders.migration.project import BuilderBase, Project
 from genericbuilders.migration.result import ClassReport, Outcome
+from genericbuilders.migration.spec_names import same_spec, translated
 
 __all__ = ["plan_generic"]
 
@@ -40,18 +42,19 @@ class _GenericPlanner(Planner):
                 self.cls,
                 Outcome.REFUSED,
                 "spec-unknown",
-                "nothing says which spec it takes; write it behind the class: "
+                f"{self.why_doubted() or 'nothing says which spec it takes'}; write it behind the class: "
                 f"class {self.cls.name}(...):  # genericbuilders: spec=MambaSpec",
             )
         if evidence.wide:
-            return leave(self.cls, Outcome.UNCHANGED, evidence=evidence)
+            self.report_doubt()
+            return ClassPlan(self.cls, self.made(evidence))
         self.report_false_hint(evidence)
         metadata, code = self._metadata(), self.code(evidence.spec, at_run_time=True)
         self.find("spec-argument", f"the base takes {metadata} and {evidence.spec}")
         drop = self._annotation_goes(evidence.spec)
         needless, hint = self.needless(evidence), self.init_hint(evidence)
         made = self._with_root(self.made(evidence), (metadata, code), evidence.spec, hint, drop=drop)
-        return replace(made, needless=needless, trusted=self.trusted)
+        return replace(made, needless=needless, casts=self.casts(evidence))
 
     def _plan_parameter(self, differing: str) -> ClassPlan:
         """A generic intermediate whose subclasses take different specs: the spec becomes a parameter of its own."""
@@ -82,28 +85,18 @@ class _GenericPlanner(Planner):
         own = self.evidence
         if own is not None and not own.wide:
             return own, None
-        told: list[tuple[str, Evidence]] = []
-        for module, child in self.project.subclasses(f"{self.module}.{self.cls.qualname}"):
-            found = find_evidence(self.project, module, child)
-            if found is not None and not found.inherited and not found.wide:
-                told.append((child.name, found))
-        specs = {last_names(found.spec) for _, found in told}
-        if len(specs) > 1:
-            return own, f"its subclasses differ ({', '.join(f'{name}: {found.spec}' for name, found in told)})"
-        if own is None and told:
-            name, found = told[0]
-            return Evidence(found.spec, f"its subclass {name}: {found.told_by}"), None
-        return own, None
+        agreed, differing = agreed_below(self.project, self.module, self.cls)
+        return (agreed if own is None and agreed is not None else own), differing
 
     def _plan_derived(self) -> ClassPlan:
-        evidence, given = self.evidence, _given_spec(self.project, self.base)
+        evidence, given = self.evidence, _given_spec(self.project, self.base, self.module)
         if evidence is None:
             return ClassPlan(self.cls, self.made(evidence))
         if given == SPEC_PARAMETER:
             return self._fill_parameter(evidence)
         self.report_false_hint(evidence)
         hint = self.init_hint(evidence)
-        if given is None or last_names(given) != last_names(evidence.spec):
+        if given is None or not same_spec(self.project, self.module, given, evidence.spec):
             self._tell_what_stays(given, evidence)
             return ClassPlan(self.cls, self.made(evidence), init_hint=hint, imports=frozenset(self.imports))
         drop, needless = self._annotation_goes(evidence.spec), self.needless(evidence)
@@ -113,13 +106,13 @@ class _GenericPlanner(Planner):
             spec=evidence.spec,
             drop_annotation=drop,
             needless=needless,
-            trusted=self.trusted,
+            casts=self.casts(evidence),
             init_hint=hint,
             imports=frozenset(self.imports),
         )
 
     def _tell_what_stays(self, given: str | None, evidence: Evidence) -> None:
-        asserted = any(check.is_assert and check.settled for check in self.cls.checks)
+        asserted = any(check.is_assert for check in self.cls.checks)
         if self.cls.annotation is None and not asserted and (given is None or evidence.inherited):
             return
         line = self.cls.line if self.cls.annotation is None else self.cls.annotation.line
@@ -146,7 +139,7 @@ class _GenericPlanner(Planner):
             spec=evidence.spec,
             drop_annotation=drop,
             needless=needless,
-            trusted=self.trusted,
+            casts=self.casts(evidence),
             imports=frozenset(self.imports),
             moved=frozenset(self.moved),
         )
@@ -155,7 +148,13 @@ class _GenericPlanner(Planner):
         annotation = self.cls.annotation
         if annotation is None or annotation.annotation is None or annotation.has_value:
             return False
-        if last_names(annotation.annotation) != last_names(spec):
+        if not same_spec(self.project, self.module, annotation.annotation, spec):
+            return False
+        if annotation.optional:
+            self.find("optional-spec", "it stays, since it allows None", annotation.line, changes=False)
+            return False
+        if annotation.stays is not None:
+            self.find("needless-annotation", f"it stays: {annotation.stays}", annotation.line, changes=False)
             return False
         if self.makes_fields:
             self.find(
@@ -186,8 +185,8 @@ class _GenericPlanner(Planner):
         return bare if imported or above else f'"{bare}"'
 
 
-def _given_spec(project: Project, base: BuilderBase) -> str | None:
-    """The spec that a base gives its subclasses once it is migrated; ``None`` if it gives none."""
+def _given_spec(project: Project, base: BuilderBase, module: str) -> str | None:
+    """The spec that a base gives its subclasses once it is migrated, as ``module`` writes it; ``None``: none."""
     if base.is_ours:
         return base.ref.arguments[1] if len(base.ref.arguments) > 1 else None
     found = project.class_of(base.target)
@@ -195,9 +194,12 @@ def _given_spec(project: Project, base: BuilderBase) -> str | None:
         return None
     plan = plan_generic(project, *found)
     if plan.base_arguments is not None:
-        return SPEC_PARAMETER if plan.base_arguments[-1] == SPEC_PARAMETER else plan.report.spec
+        if plan.base_arguments[-1] == SPEC_PARAMETER or plan.report.spec is None:
+            return SPEC_PARAMETER
+        return translated(project, found[0], module, plan.report.spec) or plan.report.spec
     own = project.base_of(*found)
-    return None if own is None or own.is_root or own.is_dynamic else _given_spec(project, own)
+    given = None if own is None or own.is_root or own.is_dynamic else _given_spec(project, own, found[0])
+    return given if given in (None, SPEC_PARAMETER) else translated(project, found[0], module, given) or given
 
 
 def _num_parameters(project: Project, target: str) -> int:

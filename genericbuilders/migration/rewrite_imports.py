@@ -9,6 +9,7 @@ import libcst as cst
 import libcst.matchers as m
 from typing_extensions import override
 
+from genericbuilders.migration.comments import carried, is_commented
 from genericbuilders.migration.plan import BASE_MODULE, BASE_NAME
 
 __all__ = ["rewrite_imports"]
@@ -37,7 +38,11 @@ def rewrite_imports(
     editor = _Editor(roots, replaced, added)
     edited = module.visit(editor)
     if not editor.placed:
-        edited = edited.with_changes(body=_inserted(edited.body, editor.lines(next(iter(roots.values()), None))))
+        place = _place(edited.body)
+        before = edited.body[place - 1] if place else None
+        newline = before.trailing_whitespace.newline if isinstance(before, cst.SimpleStatementLine) else cst.Newline()
+        lines = editor.lines(next(iter(roots.values()), None), newline)
+        edited = edited.with_changes(body=[*edited.body[:place], *lines, *edited.body[place:]])
     gone = {name for name in unused if name.isidentifier() and not _used(edited, name)}
     return edited.visit(_Remover(gone)) if gone else edited
 
@@ -68,19 +73,21 @@ class _Editor(cst.CSTTransformer):
         if not self._roots and not _is_vllm(statement):
             return updated_node
         self.placed = True
-        lines = self.lines(self._roots[here[0]] if here else None)
+        newline = updated_node.trailing_whitespace.newline
+        lines = self.lines(self._roots[here[0]] if here else None, newline)
         if not here or here[0] not in self._replaced or isinstance(statement, cst.Import):
             return cst.FlattenSentinel([updated_node, *lines])
         left = _without(statement.names, {here[0]})
         if left:
-            return cst.FlattenSentinel([updated_node.with_changes(body=[statement.with_changes(names=left)]), *lines])
+            kept = updated_node.with_changes(body=[statement.with_changes(names=left)])
+            return cst.FlattenSentinel([carried(original_node, kept), *lines])
         # The first new import stands where the old one stood, with its comments.
         first = lines[0].with_changes(
             leading_lines=updated_node.leading_lines, trailing_whitespace=updated_node.trailing_whitespace
         )
-        return cst.FlattenSentinel([first, *lines[1:]])
+        return cst.FlattenSentinel([carried(original_node, first), *lines[1:]])
 
-    def lines(self, new_base: str | None) -> list[cst.SimpleStatementLine]:
+    def lines(self, new_base: str | None, newline: cst.Newline) -> list[cst.SimpleStatementLine]:
         """The import statements to put in."""
         wanted: dict[str, list[str]] = {}
         if new_base is not None:
@@ -91,7 +98,7 @@ class _Editor(cst.CSTTransformer):
         for module, names in wanted.items():
             parsed = cst.parse_statement(f"from {module} import {', '.join(names)}")
             if isinstance(parsed, cst.SimpleStatementLine):
-                found.append(parsed)
+                found.append(parsed.with_changes(trailing_whitespace=cst.TrailingWhitespace(newline=newline)))
         return found
 
 
@@ -111,7 +118,7 @@ class _Mover(cst.CSTTransformer):
             return updated_node
         body = updated_node.body.visit(self._remover)
         if isinstance(body, cst.IndentedBlock) and not body.body:
-            if updated_node.orelse is None:
+            if updated_node.orelse is None and not is_commented(updated_node):
                 return cst.RemoveFromParent()
             body = body.with_changes(body=[cst.SimpleStatementLine([cst.Pass()])])
         return updated_node.with_changes(body=body)
@@ -136,9 +143,9 @@ class _Remover(cst.CSTTransformer):
         left = _without(statement.names, self._names)
         if len(left) == len(statement.names):
             return updated_node
-        if not left and any(line.comment is not None for line in updated_node.leading_lines):
-            return updated_node
-        return updated_node.with_changes(body=[statement.with_changes(names=left)]) if left else cst.RemoveFromParent()
+        if left:
+            return carried(original_node, updated_node.with_changes(body=[statement.with_changes(names=left)]))
+        return updated_node if is_commented(updated_node) else cst.RemoveFromParent()
 
 
 def _without(names: Sequence[cst.ImportAlias], gone: Collection[str]) -> list[cst.ImportAlias]:
@@ -164,16 +171,14 @@ def _root(node: object) -> str:
     return cst.Module([]).code_for_node(node).partition(".")[0] if isinstance(node, cst.CSTNode) else ""
 
 
-def _inserted(
-    body: Sequence[cst.SimpleStatementLine | cst.BaseCompoundStatement], lines: Sequence[cst.SimpleStatementLine]
-) -> list[cst.SimpleStatementLine | cst.BaseCompoundStatement]:
-    """New imports behind the last of the first run of imports at the top."""
+def _place(body: Sequence[cst.BaseStatement]) -> int:
+    """Where new imports go: behind the last of the first run of imports at the top."""
     imports = m.SimpleStatementLine(body=[m.Import() | m.ImportFrom(), m.ZeroOrMore()])
     places = [index for index, each in enumerate(body) if m.matches(each, imports)]
     at = places[0] + 1 if places else 0
     while at in places:
         at += 1
-    return [*body[:at], *lines, *body[at:]]
+    return at
 
 
 def _used(module: cst.Module, name: str) -> bool:
