@@ -15,6 +15,7 @@ from genericbuilders.migration.spec_names import (
     is_wide,
     lineage,
     members,
+    name_of,
     translated,
     unrelated,
     vllms,
@@ -164,7 +165,7 @@ def _read(project: Project, module: str, cls: ClassInfo, kind: str, fields: froz
     read = cls.self_fields
     if init_of(project, module, cls) is not None:
         read |= cls.parameter_fields
-    named = translated(project, module, module, kind) if read & fields else None
+    named = name_of(project, module, kind) if read & fields else None
     return None if named is None else Evidence(named, f"fields read: {', '.join(sorted(read & fields))}")
 
 
@@ -182,6 +183,7 @@ def _inherited(project: Project, module: str, cls: ClassInfo) -> Evidence | None
     found = project.class_of(base.target)
     if found is None:
         known = KNOWN_BUILDERS.get(base.target)
+        known = known and (name_of(project, module, known) or known)
         told = f"its base {base.ref.name}, which is vLLM's"
     else:
         above = find_evidence(project, *found)

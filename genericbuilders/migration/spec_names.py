@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from genericbuilders.migration.known_builders import SPEC_PARENTS
 from genericbuilders.migration.project import Project
 
-__all__ = ["identities", "is_known", "is_spec", "is_wide", "lineage", "members", "same_spec", "translated", "unrelated", "vllms"]
+__all__ = ["identities", "is_known", "is_spec", "is_wide", "lineage", "members", "name_of", "same_spec", "translated", "unrelated", "vllms"]
 
 _ROOT = "KVCacheSpec"
 _WIDE = frozenset({_ROOT, "Any", "object", "typing.Any", "builtins.object"})
@@ -90,11 +90,12 @@ def same_spec(project: Project, module: str, first: str, second: str) -> bool:
 
 def translated(project: Project, source: str, target: str, spec: str) -> str | None:
     """A union as one file would write what another one writes; ``None`` if it has no name for it."""
-    found = [_here(project, target, _identity(project, source, each)) for each in members(spec)]
+    found = [name_of(project, target, _identity(project, source, each)) for each in members(spec)]
     return " | ".join(each for each in found if each is not None) if all(found) else None
 
 
-def _here(project: Project, module: str, identity: str) -> str | None:
+def name_of(project: Project, module: str, identity: str) -> str | None:
+    """The name that a file has for a class, or can import it by; ``None`` if another class is called so there."""
     last = identity.rpartition(".")[2]
     locals_: Iterable[str] = (last, *project.modules[module].imports)
     return next((name for name in locals_ if _identity(project, module, name) == identity), None)

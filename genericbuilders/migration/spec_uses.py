@@ -258,11 +258,11 @@ class _Method:
         if name in ("isinstance", "hasattr", "type") and node.args and self._is_asked(node.args[0], around):
             # By whatever function of that name: it is no demand.
             self._ask(node)
-        elif name in self.names.casts and len(node.args) == 2 and self._is_spec(node.args[1], around):
-            said = node.args[0]
+        elif (given := self._cast(node)) is not None and self._is_spec(given[1], around):
+            said, value = given
             text = said.value if isinstance(said, ast.Constant) else ast.unparse(said)
             if isinstance(text, str):
-                of_self = isinstance(node.args[1], ast.Attribute)
+                of_self = isinstance(value, ast.Attribute)
                 self.found.casts.append(Cast(text, self.source.position(node), of_self))
         elif name in ("setattr", "delattr") and len(node.args) > 1 and dotted(node.args[0]) == "self":
             if isinstance(node.args[1], ast.Constant) and node.args[1].value == SPEC:
@@ -308,9 +308,17 @@ class _Method:
         """Whether a value is the constructor's parameter, cast or not; ``None``: an annotation alone."""
         if value is None:
             return True
-        if isinstance(value, ast.Call) and dotted(value.func) in self.names.casts and len(value.args) == 2:
-            value = value.args[1]
+        if isinstance(value, ast.Call) and (given := self._cast(value)) is not None:
+            value = given[1]
         return self.constructs and isinstance(value, ast.Name) and self._is_spec(value, around)
+
+    def _cast(self, node: ast.Call) -> tuple[ast.expr, ast.expr] | None:
+        """The two arguments of a `typing.cast`, in that order."""
+        names = ("typ", "val")[len(node.args) :]
+        if dotted(node.func) not in self.names.casts or names != tuple(each.arg for each in node.keywords):
+            return None
+        first, second = (*node.args, *(each.value for each in node.keywords))
+        return first, second
 
     def _ask(self, node: ast.stmt | ast.expr) -> None:
         if self.found.asked is None:
