@@ -9,7 +9,7 @@ from pathlib import Path
 import libcst as cst
 from libcst.metadata import MetadataWrapper
 
-from genericbuilders.migration.form_feeds import with_form_feeds
+from genericbuilders.migration.form_feeds import with_form_feeds, without_form_feeds
 from genericbuilders.migration.layers import find_layer_asserts
 from genericbuilders.migration.modules import ModuleInfo, dotted
 from genericbuilders.migration.plan import BASE_NAME, ClassPlan
@@ -79,7 +79,8 @@ def _rewritten(
     tree: ast.Module,
     kept: Callable[[str], bool],
 ) -> str:
-    module = cst.parse_module(text)
+    plain = without_form_feeds(text, tree) if "\f" in text else text
+    module = cst.parse_module(plain)
     wrapper = MetadataWrapper(module)
     roots = {plan.root_name for plan in plans if plan.new_root}
     replaced = {name for name in roots if _only_bases(tree, name, plans, getters)}

@@ -20,7 +20,9 @@ class Source:
 
     def position(self, node: ast.stmt | ast.expr) -> Position:
         """Where a node starts."""
-        return node.lineno, len(self._before(node).lstrip("\f"))
+        before = self._before(node)
+        # A form feed starts a line's columns anew.
+        return node.lineno, len(before.rpartition("\f")[2] if not before.strip() else before)
 
     def mentions(self, node: ast.stmt, name: str) -> bool:
         """Whether a name stands anywhere in a statement's lines."""

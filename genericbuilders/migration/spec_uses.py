@@ -203,8 +203,11 @@ class _Method:
                 self._block(case.body, around, own=False, documented=False)
         else:
             if isinstance(node, ast.Assign | ast.AnnAssign) and self._is_given(node.value, around):
-                return
-            self._parts(node, around)
+                # The constructor's parameter is no other value.
+                if node.value is not None:
+                    self._expression(node.value, around)
+            else:
+                self._parts(node, around)
 
     def _parts(self, node: ast.AST, around: _Around) -> None:
         """What is inside a node: blocks, scopes of their own, and expressions."""
