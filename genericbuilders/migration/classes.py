@@ -122,7 +122,12 @@ class ClassInfo:
 
 
 def describe_class(
-    node: ast.ClassDef, prefix: str, scope: FunctionScope | None, marker: str | None, source: Source, names: Names | None
+    node: ast.ClassDef,
+    prefix: str,
+    scope: FunctionScope | None,
+    marker: str | None,
+    source: Source,
+    names: Names | None,
 ) -> ClassInfo:
     """Read one class.
 
@@ -193,7 +198,7 @@ def _spec_parameter(function: Function, place: int, source: Source) -> Hint | No
     """The parameter called ``kv_cache_spec``; or that which the base gets first; or, hinted so, that at its place."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    optional = {each.arg for each, value in zip(reversed(positional), reversed(arguments.defaults)) if _is_none(value)}
+    optional = {each.arg for each, value in zip(reversed(positional), reversed(arguments.defaults), strict=False) if _is_none(value)}
     optional |= {
         each.arg for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if _is_none(value)
     }

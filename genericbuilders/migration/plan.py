@@ -227,7 +227,9 @@ class Planner(ABC):
         found: set[Position] = set()
         uncertain = doubt(self.project, self.module, self.cls)
         for check in self.cls.checks:
-            if not (check.is_assert and self._is_settled(check, evidence) and self._covers(check.classes, evidence.spec)):
+            if not (
+                check.is_assert and self._is_settled(check, evidence) and self._covers(check.classes, evidence.spec)
+            ):
                 continue
             stays = uncertain or check.stays
             if stays is None:

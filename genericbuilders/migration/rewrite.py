@@ -264,7 +264,9 @@ def _annotated(body: cst.BaseSuite, annotation: str) -> cst.BaseSuite:
             for each in body.body
             if not isinstance(each, cst.Pass)
         ]
-        return cst.IndentedBlock([*kept[: _documented(kept)], line, *kept[_documented(kept) :]], body.trailing_whitespace)
+        return cst.IndentedBlock(
+            [*kept[: _documented(kept)], line, *kept[_documented(kept) :]], body.trailing_whitespace
+        )
     if not isinstance(body, cst.IndentedBlock):
         return body
     ended = [each.trailing_whitespace.newline for each in body.body if isinstance(each, cst.SimpleStatementLine)]

@@ -7,7 +7,19 @@ from collections.abc import Iterable
 from genericbuilders.migration.known_builders import SPEC_PARENTS
 from genericbuilders.migration.project import Project
 
-__all__ = ["identities", "is_known", "is_spec", "is_wide", "lineage", "members", "name_of", "same_spec", "translated", "unrelated", "vllms"]
+__all__ = [
+    "identities",
+    "is_known",
+    "is_spec",
+    "is_wide",
+    "lineage",
+    "members",
+    "name_of",
+    "same_spec",
+    "translated",
+    "unrelated",
+    "vllms",
+]
 
 _ROOT = "KVCacheSpec"
 _WIDE = frozenset({_ROOT, "Any", "object", "typing.Any", "builtins.object"})

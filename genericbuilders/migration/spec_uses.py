@@ -219,7 +219,9 @@ class _Method:
                 self._expression(value, around)
             elif isinstance(value, list) and value:
                 if isinstance(value[0], ast.stmt):
-                    self._block([each for each in value if isinstance(each, ast.stmt)], around, own=False, documented=False)
+                    self._block(
+                        [each for each in value if isinstance(each, ast.stmt)], around, own=False, documented=False
+                    )
                 else:
                     for each in value:
                         if isinstance(each, ast.AST):
@@ -228,9 +230,7 @@ class _Method:
     def _scope(self, node: Scope, around: _Around) -> None:
         bound = bound_in(node)
         parameter = None if around.parameter in bound else around.parameter
-        inner = _Around(
-            around.own and "self" not in bound, parameter, around.asked - (bound - {SPEC}), certain=False
-        )
+        inner = _Around(around.own and "self" not in bound, parameter, around.asked - (bound - {SPEC}), certain=False)
         if isinstance(node, Function | ast.ClassDef):
             for each in node.decorator_list:
                 self._expression(each, around)

@@ -125,12 +125,16 @@ def test_form_feeds_stay(target: Target) -> None:
 
 
 def test_a_column_behind_a_form_feed() -> None:
-    made = migrate_text(PLAIN + INIT + "\f        assert isinstance(self.kv_cache_spec, MambaSpec)\n        self.n = 1\n")
+    made = migrate_text(
+        PLAIN + INIT + "\f        assert isinstance(self.kv_cache_spec, MambaSpec)\n        self.n = 1\n"
+    )
     assert "assert" not in made.text()
 
 
 def test_a_new_import_ends_as_the_line_before_it() -> None:
-    source = "import os\n" + PLAIN.replace("\nfrom vllm", "\r\nfrom vllm").replace("MambaSpec\n", "MambaSpec\r\n") + INIT
+    source = (
+        "import os\n" + PLAIN.replace("\nfrom vllm", "\r\nfrom vllm").replace("MambaSpec\n", "MambaSpec\r\n") + INIT
+    )
     made = migrate_text(source.replace("BackendBuilder", "x"))
     assert "AttentionMetadataBuilder\r\n" in made.text()
     kept = PLAIN.replace("import AttentionMeta", "import Other, AttentionMeta").replace("Builder\n", "Builder\r\n", 1)
@@ -180,6 +184,6 @@ def test_asserts_that_cannot_go_are_told(text: str, target: Target) -> None:
 def test_an_annotation_on_the_classs_line_stays() -> None:
     """Case `oneliner_annotation`."""
     made = migrate_text(PLAIN + "    pass\nclass Second(AttentionMetadataBuilder[Meta]): kv_cache_spec: MambaSpec\n")
-    assert made.text().endswith("class Second(AttentionMetadataBuilder[Meta, MambaSpec]): kv_cache_spec: MambaSpec\n") or (
-        "): kv_cache_spec: MambaSpec\n" in made.text()
-    )
+    assert made.text().endswith(
+        "class Second(AttentionMetadataBuilder[Meta, MambaSpec]): kv_cache_spec: MambaSpec\n"
+    ) or ("): kv_cache_spec: MambaSpec\n" in made.text())

@@ -147,7 +147,11 @@ OWN = "class Shaped(KVCacheSpec):\n    shapes = ()\n\n\n"
         ("from other.specs import ShapedSpec\n\n\n", "ShapedSpec", "self.n = self.kv_cache_spec.shapes"),
         (OWN, "Shaped", "self.n = kv_cache_spec.shapes"),
         (OWN, "Shaped", "assert isinstance(kv_cache_spec, MambaSpec)"),
-        ("from other.specs import WindowedSpec\n\n\n", "AttentionSpec", "assert isinstance(kv_cache_spec, WindowedSpec)"),
+        (
+            "from other.specs import WindowedSpec\n\n\n",
+            "AttentionSpec",
+            "assert isinstance(kv_cache_spec, WindowedSpec)",
+        ),
     ],
 )
 def test_an_authors_own_spec_is_not_overruled(front: str, hint: str, line: str, target: Target) -> None:
@@ -170,9 +174,7 @@ def test_an_authors_own_spec_is_not_overruled(front: str, hint: str, line: str, 
 )
 def test_another_method_has_names_of_its_own(method: str, target: Target) -> None:
     """Cases `spec_param_name_in_other_method`, `rope`, `static_helper_assert`, `global_spec_var`."""
-    init = (
-        "    def __init__(self, spec: AttentionSpec, *rest):\n        super().__init__(spec, *rest)\n\n"
-    )
+    init = "    def __init__(self, spec: AttentionSpec, *rest):\n        super().__init__(spec, *rest)\n\n"
     text = lines_of(method, "    ")
     assert kept(HEAD + CLASS + init + text, text, target).report("Mine").spec == "AttentionSpec"
 

@@ -77,7 +77,9 @@ def test_its_hint_holds_and_its_asserts_stay(text: str) -> None:
 
 
 def test_a_handler_of_something_else_catches_nothing() -> None:
-    made = migrate_text(HEAD + method("try:\n    return self.kv_cache_spec.shapes\nexcept (ImportError, KeyError):\n    return 0"))
+    made = migrate_text(
+        HEAD + method("try:\n    return self.kv_cache_spec.shapes\nexcept (ImportError, KeyError):\n    return 0")
+    )
     assert made.report("Mine").spec == "MambaSpec"
 
 
@@ -161,7 +163,9 @@ def test_grandchildren_are_asked() -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("hint", ["MambaSpec | None", "Optional[MambaSpec]", "Union[MambaSpec, None]", '"None | MambaSpec"'])
+@pytest.mark.parametrize(
+    "hint", ["MambaSpec | None", "Optional[MambaSpec]", "Union[MambaSpec, None]", '"None | MambaSpec"']
+)
 def test_an_annotation_that_allows_none_stays(hint: str, target: Target) -> None:
     """Cases `annotation_or_none`, `opt_ann`."""
     head = f"from typing import Optional, Union\n{HEAD}    kv_cache_spec: {hint}\n"
