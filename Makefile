@@ -108,6 +108,7 @@ bench-peer: $(VENV)/.installed $(PEER_VENV)/.installed ## the same beside vLLM, 
 	$(BIN)/python tests/bench/build.py --peer-python $(PEER_VENV)/bin/python
 	$(BIN)/python tests/bench/state_build.py --peer-python $(abspath $(PEER_VENV))/bin/python
 	$(BIN)/python tests/bench/chunked_build.py --peer-python $(abspath $(PEER_VENV))/bin/python
+	$(BIN)/python tests/bench/attention_build.py --peer-python $(abspath $(PEER_VENV))/bin/python
 	$(BIN)/python tests/bench/decode_attention.py --peer-python $(abspath $(PEER_VENV))/bin/python
 	PYTHONPATH=.:adapters $(PEER_VENV)/bin/python tests/bench/wrap.py
 	$(BIN)/python tests/bench/inside_vllm.py --peer-python $(abspath $(PEER_VENV))/bin/python

@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from genericbuilders.config import AttentionLayerConfig, EngineConfig, LatentLayerConfig, StateLayerConfig
+from genericbuilders.config import (
+    AttentionLayerConfig,
+    CommonPrefixRule,
+    EngineConfig,
+    LatentLayerConfig,
+    StateLayerConfig,
+)
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.rotary import Rotary, apply_rotary
 from genericbuilders.sparse_config import IndexLayerConfig
@@ -75,6 +81,13 @@ class AttentionMetadataBuilder(ABC, Generic[M, S]):
     def get_kv_cache_dtype(cls, kv_cache_spec: S) -> torch.dtype:
         """The element type of that cache. Unless overridden: int8, one element a byte."""
         return torch.int8
+
+    def common_prefix_rule(self) -> CommonPrefixRule | None:
+        """From when on `build` wants to know of a common prefix; ``None`` if it has no use for one.
+
+        Whoever makes batches looks for a common prefix only if this says so. Unless overridden: ``None``.
+        """
+        return None
 
     @abstractmethod
     def build(
@@ -148,6 +161,27 @@ class AttentionImpl(LayerImpl[M]):
         """
         query, key = apply_rotary(query, rotary), apply_rotary(key, rotary)
         return self.forward(query, key, value, kv_cache=kv_cache, attn_metadata=attn_metadata)
+
+    def read(self, query: Tensor, kv_cache: Tensor, attn_metadata: M) -> Tensor:
+        """Attend over a cache in which an earlier layer has stored the batch's keys and values; stores nothing.
+
+        Args:
+            query: ``[num_tokens, num_heads, head_size]``, as in `forward`.
+            kv_cache: that layer's cache.
+            attn_metadata: this batch's metadata.
+
+        Returns:
+            ``[num_tokens, num_heads, head_size]``; rows behind the batch's tokens are zero.
+
+        Raises:
+            NotImplementedError: unless overridden; layers that share a cache are refused at `bind` then.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot read the cache of another layer; override read()")
+
+    @classmethod
+    def can_read(cls) -> bool:
+        """Whether `read` is overridden."""
+        return next(base for base in cls.__mro__ if "read" in vars(base)) is not AttentionImpl
 
 
 class InputsImpl(LayerImpl[M], Generic[M, X]):

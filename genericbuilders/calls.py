@@ -26,6 +26,7 @@ BUILDER_CALLS = (
     Call("get_cudagraph_support", ("config", "kv_cache_spec")),
     Call("get_kv_cache_shape", ("num_blocks", "kv_cache_spec")),
     Call("get_kv_cache_dtype", ("kv_cache_spec",)),
+    Call("common_prefix_rule", ("self",)),
     Call("build", ("self", "common_prefix_len", "common_attn_metadata"), ("fast_build",)),
     Call("build_for_cudagraph_capture", ("self", "common_attn_metadata")),
     Call("build_for_drafting", ("self", "common_attn_metadata", "draft_index")),
@@ -35,6 +36,7 @@ IMPL_CALLS = (
     Call("__init__", ("self", "layer")),
     Call("forward", ("self", "query", "key", "value"), ("kv_cache", "attn_metadata")),
     Call("forward_rotary", ("self", "query", "key", "value"), ("rotary", "kv_cache", "attn_metadata")),
+    Call("read", ("self", "query"), ("kv_cache", "attn_metadata")),
 )
 INPUTS_IMPL_CALLS = (
     Call("__init__", ("self", "layer")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +13,7 @@ from torch import Tensor
 
 __all__ = [
     "AttentionLayerConfig",
+    "CommonPrefixRule",
     "EngineConfig",
     "KVCacheLayout",
     "LatentLayerConfig",
@@ -194,6 +196,36 @@ class StateLayerConfig(LayerConfig):
 
 
 @dataclass(frozen=True)
+class CommonPrefixRule:
+    """From when on a prefix that all rows of a batch share is attended over once, for all of them together.
+
+    Attributes:
+        min_rows: rows at least.
+        min_tokens: tokens of the prefix at least.
+
+    Raises:
+        ValueError: ``min_rows`` is below 2, or ``min_tokens`` below 1.
+    """
+
+    min_rows: int
+    min_tokens: int
+
+    def __post_init__(self) -> None:
+        for name, least in (("min_rows", 2), ("min_tokens", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least {least}")
+
+    @classmethod
+    def never(cls) -> CommonPrefixRule:
+        """A rule that no batch meets."""
+        return cls(sys.maxsize, sys.maxsize)
+
+    def met(self, num_rows: int, num_tokens: int) -> bool:
+        """Whether ``num_rows`` rows with a common prefix of ``num_tokens`` tokens are enough."""
+        return num_rows >= self.min_rows and num_tokens >= self.min_tokens
+
+
+@dataclass(frozen=True)
 class EngineConfig:
     """One run's limits.
 
@@ -206,6 +238,8 @@ class EngineConfig:
         dtype: of weights, activations and attention caches.
         enable_prefix_caching: whether full blocks are kept for later requests with the same prefix.
         num_speculative_tokens: draft tokens that a decode may carry beside its own.
+        common_prefix_rule: when a prefix that all rows of a step share is attended over once, in the back ends that
+            can; ``None`` for what was measured to pay: on CPUs the back end's own rule, never elsewhere.
         layers: every layer of the model that has a cache, by name.
     """
 
@@ -217,6 +251,7 @@ class EngineConfig:
     dtype: torch.dtype = torch.float32
     enable_prefix_caching: bool = True
     num_speculative_tokens: int = 0
+    common_prefix_rule: CommonPrefixRule | None = None
     layers: Mapping[str, LayerConfig] = field(default_factory=dict[str, LayerConfig])
 
     def __post_init__(self) -> None:

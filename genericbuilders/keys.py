@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic
+from typing import Any, Generic, Self
 
 from typing_extensions import TypeVar, override
 
@@ -39,6 +39,12 @@ class TypedMap:
     def put(self, key: TypedKey[T], value: T) -> None:
         """Hold ``value`` under ``key``, replacing what was there."""
         self._values[key] = value
+
+    def copy(self) -> Self:
+        """The same values in a map of its own."""
+        made = type(self)()
+        made._values.update(self._values)
+        return made
 
     def __getitem__(self, key: TypedKey[T]) -> T:
         """The value under ``key``.

@@ -49,18 +49,21 @@ class ForwardContext:
         kv_caches: each layer's cache.
         encoder_states: ``[num_encoder_tokens, width]``: what the encoder gave for the rows that start with this batch,
             one behind the other; ``None`` for a model without one.
+        skips_tokens: whether layers of a `fast_prefill` back end run for the tokens whose logits are wanted alone; such
+            a model gives them no other.
     """
 
     step: Step
     kv_caches: Mapping[Layer, Tensor]
     encoder_states: Tensor | None = None
+    skips_tokens: bool = False
 
 
 class Model(ABC):
     """A decoder that runs on paged caches.
 
     Attributes:
-        layers: every layer that has a cache.
+        layers: every layer that has a cache or shares another's, in the order in which they run.
         vocab_size: number of logits.
         max_model_len: tokens that its positions reach.
         eos_token_ids: tokens that end a text.
@@ -147,6 +150,8 @@ class LoadOptions:
             where states at block ends are kept, requests with the same beginning share them.
         mamba_block_size: tokens between two such states; ``None`` takes ``block_size``.
         kv_cache_dtype: how the caches of attention layers are quantised; ``NONE`` keeps them in ``dtype``.
+        fast_prefill: run layers that share another's cache for the tokens alone whose logits are wanted. It changes no
+            result; without it they run for all tokens.
     """
 
     device: torch.device
@@ -155,6 +160,7 @@ class LoadOptions:
     mamba_cache_mode: MambaCacheMode = "none"
     mamba_block_size: int | None = None
     kv_cache_dtype: KVQuantMode = KVQuantMode.NONE
+    fast_prefill: bool = True
 
 
 @dataclass(frozen=True)

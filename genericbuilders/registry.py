@@ -145,6 +145,8 @@ class Registry:
     ) -> str | None:
         if not adapter.takes(spec):
             return "takes " + " or ".join(spec_type.__name__ for spec_type in adapter.spec_types)
+        if adapter.reads is not None:
+            return f"reads caches that {adapter.reads.name} has stored, and has none"
         reason = adapter.unavailable()
         if reason is not None:
             return reason

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_reach
+from genericbuilders.config import AttentionLayerConfig, CommonPrefixRule, EngineConfig, check_reach
 
 
 def layer(
@@ -71,3 +71,13 @@ def test_a_cache_kept_for_another_reach_is_refused(
     check_reach(config, ["a"], 4, None)
     with pytest.raises(ValueError, match=says):
         check_reach(config, ["a", "b"], sliding_window, attention_chunk_size)
+
+
+def test_a_rule_for_common_prefixes() -> None:
+    rule = CommonPrefixRule(4, 100)
+    assert [rule.met(rows, tokens) for rows, tokens in [(4, 100), (3, 100), (4, 99)]] == [True, False, False]
+    assert not CommonPrefixRule.never().met(10**6, 10**9)
+    with pytest.raises(ValueError, match="min_rows is 1; it must be at least 2"):
+        CommonPrefixRule(1, 100)
+    with pytest.raises(ValueError, match="min_tokens is 0; it must be at least 1"):
+        CommonPrefixRule(2, 0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
 from transformers import AttentionInterface
 
-from genericbuilders.adapter import AttentionLayer
+from genericbuilders.adapter import AttentionLayer, SharingLayer
 from genericbuilders.backends.flash_attn import FlashAttentionMetadata
 from genericbuilders.model import ForwardContext
 
@@ -29,10 +29,16 @@ class LayerCalls:
     Attributes:
         layers: the model's attention layers by their place among all layers.
         context: this batch's metadata and caches.
+        sharing: those that read the cache of another layer, likewise.
+        kept: ``[num_logits]`` int64: the tokens that layers which share caches run for; ``None`` for all.
     """
 
     layers: Mapping[int, AttentionLayer[FlashAttentionMetadata]]
     context: ForwardContext
+    sharing: Mapping[int, SharingLayer[FlashAttentionMetadata]] = field(
+        default_factory=dict[int, SharingLayer[FlashAttentionMetadata]]
+    )
+    kept: Tensor | None = None
 
 
 def register_attention() -> None:
@@ -58,8 +64,8 @@ def _paged_attention(
     Args:
         module: transformers' attention module; its index finds our layer.
         query: ``[1, num_heads, num_tokens, head_size]``.
-        key: ``[1, num_kv_heads, num_tokens, head_size]``.
-        value: ``[1, num_kv_heads, num_tokens, head_size]``.
+        key: ``[1, num_kv_heads, num_tokens, head_size]``; not looked at where the layer reads another's cache.
+        value: likewise.
         attention_mask: none; the metadata knows what each token sees.
         layer_calls: the step.
         **kwargs: what transformers passes besides; the layer's own settings were read when it was loaded.
@@ -67,7 +73,13 @@ def _paged_attention(
     Returns:
         ``[1, num_tokens, num_heads, head_size]``, and no weights.
     """
-    layer, context = layer_calls.layers[module.layer_idx], layer_calls.context
+    context, reader = layer_calls.context, layer_calls.sharing.get(module.layer_idx)
+    if reader is not None:
+        read = reader.impl.read(
+            query[0].transpose(0, 1), kv_cache=context.kv_caches[reader], attn_metadata=context.step[reader]
+        )
+        return read[None], None
+    layer = layer_calls.layers[module.layer_idx]
     out = layer.impl.forward(
         query[0].transpose(0, 1),
         key[0].transpose(0, 1),

@@ -21,7 +21,7 @@ from genericbuilders.specs import (
     SlidingWindowSpec,
 )
 
-__all__ = ["SERVED_LAYER_TYPES", "attention_heads", "attention_layers", "layer_reach"]
+__all__ = ["SERVED_LAYER_TYPES", "attention_heads", "attention_layers", "layer_configs", "layer_reach"]
 
 SERVED_LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention")
 """What transformers calls the kinds of attention that are served."""
@@ -83,8 +83,29 @@ def attention_layers(
     Raises:
         LoadError: a layer is of a type that is not served, or chunks are no multiple of the block size.
     """
-    modules = _attention_modules(hf)
     found: dict[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]] = {}
+    for index, (name, layer) in layer_configs(hf, indices, heads).items():
+        adapter = FLASH_ATTN if layer.attention_chunk_size is None else CHUNKED_LOCAL
+        typed = adapter.layer(name, layer)
+        found[index] = typed, PlacedLayer(typed, _spec(layer, block_size, hf.dtype))
+    return found
+
+
+def layer_configs(
+    hf: PreTrainedModel, indices: Iterable[int], heads: AttentionLayerConfig
+) -> Mapping[int, tuple[str, AttentionLayerConfig]]:
+    """The names of layers that attend, and what each is made of, by their place in the model.
+
+    Args:
+        hf: the model.
+        indices: the places of the layers.
+        heads: what all are made of.
+
+    Raises:
+        LoadError: a layer is of a type that is not served.
+    """
+    modules = _attention_modules(hf)
+    found: dict[int, tuple[str, AttentionLayerConfig]] = {}
     for index in indices:
         window, chunk = layer_reach(hf.config, index)
         name, module = modules.get(index, (f"model.layers.{index}.self_attn", None))
@@ -97,9 +118,7 @@ def attention_layers(
             attention_chunk_size=chunk,
             sinks=None if sinks is None else sinks.detach().to(torch.float32),
         )
-        adapter = FLASH_ATTN if chunk is None else CHUNKED_LOCAL
-        typed = adapter.layer(name, layer)
-        found[index] = typed, PlacedLayer(typed, _spec(layer, block_size, hf.dtype))
+        found[index] = name, layer
     return found
 
 

@@ -20,6 +20,7 @@ ARCHITECTURES = (
     "Qwen3ForCausalLM",
     "Gemma2ForCausalLM",
     "Gemma3ForCausalLM",
+    "Gemma3nForCausalLM",
     "GptOssForCausalLM",
     "Llama4ForCausalLM",
     "DeepseekV2ForCausalLM",

@@ -13,7 +13,7 @@ from transformers.modeling_rope_utils import RopeParameters
 from transformers.utils import logging
 from typing_extensions import override
 
-from genericbuilders.adapter import AttentionLayer
+from genericbuilders.adapter import AttentionLayer, SharingLayer
 from genericbuilders.backends.flash_attn import FlashAttentionMetadata
 from genericbuilders.model import ForwardContext, LoadedModel, LoadError, LoadOptions, Model
 from genericbuilders.specs import KVQuantMode, MambaCacheMode
@@ -23,6 +23,7 @@ from genericbuilders_transformers.fuse import fuse_layers
 from genericbuilders_transformers.layers import attention_heads, attention_layers, layer_reach
 from genericbuilders_transformers.mixers.base import RunningStep
 from genericbuilders_transformers.quantised import quantised_layers
+from genericbuilders_transformers.sharing import shared_caches, sharing_layers, skip_tokens
 from genericbuilders_transformers.tokenizer import HFTokenizer
 
 __all__ = ["TransformersModel", "check_weights", "eos_token_ids", "load_transformers_model", "no_progress_bar"]
@@ -44,9 +45,11 @@ class TransformersModel(Model):
         mamba_cache_mode: which states of a request state-space layers keep.
         mamba_block_size: tokens between two of them; ``None`` takes ``block_size``.
         kv_cache_dtype: how the caches of attention layers are quantised, which then run on another back end.
+        fast_prefill: run layers that share another's cache for the tokens alone whose logits are wanted.
 
     Attributes:
-        attention_layers: the layers that attend, by their place in the model.
+        attention_layers: the layers that attend over caches of their own, by their place in the model.
+        sharing_layers: those that attend over another layer's, likewise.
         num_fused_layers: decoder layers that were replaced by faster ones.
 
     Raises:
@@ -63,6 +66,7 @@ class TransformersModel(Model):
         mamba_cache_mode: MambaCacheMode = "none",
         mamba_block_size: int | None = None,
         kv_cache_dtype: KVQuantMode = KVQuantMode.NONE,
+        fast_prefill: bool = True,
     ) -> None:
         config = hf.config
         check_supported(config)
@@ -79,6 +83,7 @@ class TransformersModel(Model):
         mixers = place_mixers(hf, block_size, states, mamba_cache_mode, self._running)
         placed = {index: mixer.all_placed for index, mixer in mixers.items()}
         self.attention_layers: Mapping[int, AttentionLayer[FlashAttentionMetadata]] = {}
+        self.sharing_layers: Mapping[int, SharingLayer[FlashAttentionMetadata]] = {}
         self.num_fused_layers = 0
         indices = attention_indices(config)
         if not indices and kv_cache_dtype is not KVQuantMode.NONE:
@@ -91,22 +96,30 @@ class TransformersModel(Model):
             register_attention()
             hf.set_attn_implementation(ATTENTION_NAME)
         if indices:
-            heads = attention_heads(config)
-            made = quantised_layers(attention_layers(hf, indices, heads, block_size), kv_cache_dtype)
+            heads, shared = attention_heads(config), shared_caches(config)
+            own = [index for index in indices if index not in shared]
+            made = quantised_layers(attention_layers(hf, own, heads, block_size), kv_cache_dtype)
             self.attention_layers = {index: layer for index, (layer, _) in made.items()}
             placed |= {index: (each,) for index, (_, each) in made.items()}
+            readers = sharing_layers(hf, shared, made, heads, fast_prefill=fast_prefill)
+            self.sharing_layers = {index: layer for index, (layer, _) in readers.items()}
+            placed |= {index: (each,) for index, (_, each) in readers.items()}
+            if fast_prefill and shared:
+                skip_tokens(hf, shared)
             self.num_fused_layers = fuse_layers(hf, heads) if fuse else 0
         self.layers = [each for index in sorted(placed) for each in placed[index]]
 
     @override
     def forward(self, input_ids: Tensor, positions: Tensor, context: ForwardContext, logits_indices: Tensor) -> Tensor:
+        kept = logits_indices if context.skips_tokens else None
         with self._running.of(context):
             out = self.hf(
                 input_ids=input_ids[None],
                 position_ids=positions[None],
                 use_cache=False,
-                logits_to_keep=logits_indices,
-                layer_calls=LayerCalls(self.attention_layers, context),
+                # The last layers have kept no other tokens.
+                logits_to_keep=logits_indices if kept is None else 0,
+                layer_calls=LayerCalls(self.attention_layers, context, self.sharing_layers, kept),
             )
         return out.logits[0]
 
@@ -141,6 +154,7 @@ def load_transformers_model(path: Path, options: LoadOptions) -> LoadedModel:
             mamba_cache_mode=options.mamba_cache_mode,
             mamba_block_size=options.mamba_block_size,
             kv_cache_dtype=options.kv_cache_dtype,
+            fast_prefill=options.fast_prefill,
         )
     except LoadError as error:
         raise LoadError(f"{path}: {error}") from None

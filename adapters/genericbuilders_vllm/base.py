@@ -24,8 +24,8 @@ SpecT = TypeVar("SpecT", bound=KVCacheSpec, default=KVCacheSpec)
 class AttentionMetadataBuilder(VllmBuilder[M], ABC, Generic[M, SpecT]):
     """Makes the metadata ``M`` from caches described by ``SpecT``, a spec of vLLM's; unless given, any."""
 
-    # vLLM's base declares the widest spec. Whoever holds a builder as vLLM's base may only read it, which stays right.
-    kv_cache_spec: SpecT  # pyright: ignore[reportIncompatibleVariableOverride] - narrower, and never assigned by others
+    # vLLM's base knows the widest spec. Whoever holds a builder as vLLM's base may only read it, which stays right.
+    kv_cache_spec: SpecT
 
     def __init__(
         self, kv_cache_spec: SpecT, layer_names: list[str], vllm_config: VllmConfig, device: torch.device

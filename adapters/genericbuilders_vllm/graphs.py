@@ -32,6 +32,9 @@ def read_support(
         SignatureMismatchError: the method requires something else than settings and spec, or is none of the class.
         TypeError: it answers something else than vLLM's `AttentionCGSupport`.
     """
+    # vLLM's base answers for whoever says nothing; an attribute of an older name is said nearer.
+    if (said := _said_before_the_method(builder)) is not None:
+        return _converted(builder, said)
     method: object = getattr(builder, "get_cudagraph_support", None)
     if callable(method):
         plan = plan_method(builder.__qualname__, "get_cudagraph_support", method, ("vllm_config", "kv_cache_spec"))
@@ -43,6 +46,17 @@ def read_support(
         if hasattr(builder, name):
             return _converted(builder, getattr(builder, name))
     return AttentionCGSupport.NEVER
+
+
+def _said_before_the_method(builder: type[object]) -> object:
+    """``cudagraph_support``, as a class has it that stands before all that have the method or the newer attribute."""
+    for each in builder.__mro__:
+        own = vars(each)
+        if "get_cudagraph_support" in own or "_cudagraph_support" in own:
+            return None
+        if "cudagraph_support" in own:
+            return getattr(builder, "cudagraph_support", None)
+    return None
 
 
 def _converted(builder: type[object], answer: object) -> AttentionCGSupport:

@@ -72,6 +72,8 @@ def plan_build(
     signature = inspect.signature(build)
     named, anything = _named(signature)
     for each in asked:
+        if each.name in _BUILD:
+            raise SignatureMismatchError(f"{owner}.build gets {each.name!r} in any case; leave it out of inputs=")
         if not (each.name in named or anything):
             raise SignatureMismatchError(
                 f"{owner}.build{signature} does not take {each.name!r}; leave it out of inputs="
@@ -116,6 +118,12 @@ def check_constructor(builder: type[object], keywords: Sequence[str]) -> None:
         SignatureMismatchError: names the argument that it requires besides, or does not take.
     """
     signature = inspect.signature(builder.__init__)
+    places = {name: place for place, name in enumerate(signature.parameters)}
+    if places.get("kv_cache_spec", 1) != 1:
+        raise SignatureMismatchError(
+            f"{builder.__qualname__}.__init__{signature} takes kv_cache_spec in place {places['kv_cache_spec']}, but "
+            "vLLM hands it over by position, as the first argument"
+        )
     try:
         signature.bind("self", "kv_cache_spec", "layer_names", "vllm_config", "device", **dict.fromkeys(keywords))
     except TypeError as error:

@@ -242,13 +242,16 @@ def _adapter(owner: type[object], spec: type[S], metadata: type[M], options: Wra
     if not _makes_builders(builder):
         raise TypeError(f"{owner.__qualname__} has no build method; it is no builder")
     inputs = tuple(options.get("inputs", ()))
+    settings = options.get("vllm_config")
+    if not (settings is None or callable(settings) or _is_settings(settings)):
+        raise TypeError(f"vllm_config={settings!r} is neither a VllmConfig nor makes one from an EngineConfig")
     foreign = Foreign(
         builder=builder,
         owner=owner,
         metadata=metadata,
         extra=dict(options.get("extra", {})),
         inputs=inputs,
-        vllm_config=options.get("vllm_config"),
+        vllm_config=settings,
     )
     foreign.check()
     required = required_arguments(builder.build)
@@ -259,6 +262,12 @@ def _adapter(owner: type[object], spec: type[S], metadata: type[M], options: Wra
         requires=("vllm", *options.get("requires", ())),
         needs=tuple(each.key for each in inputs if each.name in required),
     )
+
+
+def _is_settings(value: object) -> bool:
+    from vllm.config import VllmConfig
+
+    return isinstance(value, VllmConfig)
 
 
 def _class(name: str, value: object) -> type[object]:

@@ -7,6 +7,7 @@ from genericbuilders.adapter.bound import BoundGroup, TypedAdapter, TypedLayer
 from genericbuilders.adapter.erased import Adapter, BackendUnavailableError, BindError, Group, Layer, Step
 from genericbuilders.adapter.index import IndexAdapter, IndexLayer
 from genericbuilders.adapter.latent import LatentAdapter, LatentLayer
+from genericbuilders.adapter.sharing import SharingLayer
 from genericbuilders.adapter.state import StateAdapter, StateLayer
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "LatentAdapter",
     "LatentLayer",
     "Layer",
+    "SharingLayer",
     "StateAdapter",
     "StateLayer",
     "Step",

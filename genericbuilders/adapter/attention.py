@@ -10,6 +10,7 @@ from typing_extensions import TypeVar, override
 
 from genericbuilders.adapter.bound import TypedAdapter, TypedLayer
 from genericbuilders.adapter.erased import Adapter
+from genericbuilders.adapter.sharing import SharingLayer
 from genericbuilders.builder import AttentionImpl, LayerImpl
 from genericbuilders.calls import IMPL_CALLS, Call
 from genericbuilders.config import AttentionLayerConfig
@@ -56,3 +57,13 @@ class BackendAdapter(TypedAdapter[M, S], Generic[M, S]):
     def layer(self, name: str, config: AttentionLayerConfig) -> AttentionLayer[M]:
         """A layer of this back end: the key to its metadata, with its kernel set up."""
         return AttentionLayer(name, config, self, self.impl(config))
+
+    def sharing_layer(self, name: str, config: AttentionLayerConfig, target: AttentionLayer[M]) -> SharingLayer[M]:
+        """A layer that stores nothing and attends over the cache of ``target``, an earlier layer.
+
+        Args:
+            name: its own.
+            config: what it is made of; its key-value heads are those of ``target``.
+            target: a layer of this back end, or of the one that this one `reads`.
+        """
+        return SharingLayer(name, config, self, self.impl(config), target)

@@ -18,7 +18,7 @@ from typing_extensions import TypeVar, override
 from genericbuilders.adapter.erased import Adapter, BackendUnavailableError, BindError, Group, Layer, Step
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder, LayerImpl
 from genericbuilders.calls import BUILDER_CALLS, Call, check_calls
-from genericbuilders.config import EngineConfig
+from genericbuilders.config import CommonPrefixRule, EngineConfig
 from genericbuilders.generics import generic_arguments, union_members
 from genericbuilders.keys import Key, TypedKey
 from genericbuilders.metadata import CommonAttentionMetadata
@@ -70,6 +70,10 @@ class BoundGroup(Group, Generic[M, S]):
     @override
     def kv_cache_dtype(self) -> torch.dtype:
         return self.builder.get_kv_cache_dtype(self.spec)
+
+    @override
+    def common_prefix_rule(self) -> CommonPrefixRule | None:
+        return self.builder.common_prefix_rule()
 
     @override
     def build(self, common: CommonAttentionMetadata, step: Step, common_prefix_len: int = 0) -> None:
@@ -176,7 +180,8 @@ class TypedAdapter(Adapter, Generic[M, S]):
 
         Raises:
             BindError: the spec's class is not one that the builder takes, a layer is another adapter's, there is
-                no layer, or the builder needs an input that is not provided.
+                no layer, a layer cannot read the cache that it shares, or the builder needs an input that is not
+                provided.
             SignatureMismatchError: a method does not take what the library passes to it.
             BackendUnavailableError: a module that it requires is not installed.
         """
@@ -186,6 +191,13 @@ class TypedAdapter(Adapter, Generic[M, S]):
         if not names:
             raise BindError(f"adapter {self.name!r}: a group needs at least one layer")
         self._own(layers)
+        for layer in layers:
+            layer.check_cache()
+            if self.reads is not None and layer.cache_owner is layer:
+                raise BindError(
+                    f"adapter {self.name!r} reads caches that {self.reads.name!r} has stored, but layer {layer.name!r} "
+                    "has one of its own; make it with sharing_layer(...), or by the other adapter"
+                )
         unmet = [need.name for need in self.needs if need not in provided]
         if unmet:
             raise BindError(f"adapter {self.name!r} needs {unmet} in common.inputs, which the caller does not provide")
@@ -245,19 +257,21 @@ class TypedAdapter(Adapter, Generic[M, S]):
         """
         if self.owns(group):
             return group
-        raise BindError(
-            f"group of layers {list(group.layer_names)} was bound by adapter {group.adapter.name!r}, "
-            f"not by {self.name!r}"
-        )
+        raise BindError(f"group of layers {list(group.layer_names)} was bound by {self._other(group.adapter.name)}")
 
     def _own(self, layers: Sequence[Layer]) -> list[TypedLayer[M]]:
         for layer in layers:
             if layer.adapter is not self:
                 raise BindError(
-                    f"layer {layer.name!r} was made by adapter {layer.adapter.name!r}, not by {self.name!r}; "
+                    f"layer {layer.name!r} was made by {self._other(layer.adapter.name)}; "
                     "bind it with the adapter that made it"
                 )
         return [layer for layer in layers if self._made(layer)]
+
+    def _other(self, name: str) -> str:
+        if name == self.name:
+            return f"another adapter that is called {name!r}, too"
+        return f"adapter {name!r}, not by {self.name!r}"
 
     def _made(self, layer: Layer) -> TypeGuard[TypedLayer[M]]:
         return layer.adapter is self

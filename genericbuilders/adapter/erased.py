@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from genericbuilders.builder import AttentionCGSupport
-from genericbuilders.config import EngineConfig, LayerConfig
+from genericbuilders.config import CommonPrefixRule, EngineConfig, LayerConfig
 from genericbuilders.keys import Key, TypedMap
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import KVCacheSpec
@@ -38,6 +39,27 @@ class Layer(Key):
         self.config: LayerConfig = config
         self.adapter = adapter
 
+    def fill_shared_blocks(self, kv_cache: Tensor, block_ids: Sequence[int]) -> None:
+        """Write what stands in the blocks that all requests share, before anything runs. Unless overridden: nothing.
+
+        Args:
+            kv_cache: the layer's cache.
+            block_ids: the blocks, in the order in which they stand at the front of every row of the block table.
+        """
+        return
+
+    @property
+    def cache_owner(self) -> Layer:
+        """The layer whose cache this one attends over: itself, unless it is a `SharingLayer`."""
+        return self
+
+    def check_cache(self) -> None:
+        """Refuse, at `bind`, a cache that the layer cannot read; its own it can.
+
+        Raises:
+            BindError: both layers are named.
+        """
+
 
 class Group(ABC):
     """Layers that share one adapter, one spec and one block table, whatever the back end.
@@ -59,9 +81,19 @@ class Group(ABC):
         return tuple(layer.name for layer in self.layers)
 
     @property
+    def stored_layers(self) -> Sequence[Layer]:
+        """Those of the group's layers that have caches of their own; all, unless some share another's."""
+        return [layer for layer in self.layers if layer.cache_owner is layer]
+
+    @property
     @abstractmethod
     def kv_cache_spec(self) -> KVCacheSpec:
         """What one layer's cache holds, as any spec; `BoundGroup.spec` has its own type."""
+
+    def fill_shared_blocks(self, kv_caches: Mapping[Layer, Tensor], block_ids: Sequence[int]) -> None:
+        """`Layer.fill_shared_blocks` for each of the group's layers; once, when the caches are there."""
+        for layer in self.layers:
+            layer.fill_shared_blocks(kv_caches[layer], block_ids)
 
     @abstractmethod
     def cudagraph_support(self) -> AttentionCGSupport:
@@ -74,6 +106,10 @@ class Group(ABC):
     @abstractmethod
     def kv_cache_dtype(self) -> torch.dtype:
         """The element type of that cache."""
+
+    @abstractmethod
+    def common_prefix_rule(self) -> CommonPrefixRule | None:
+        """From when on `build` wants to know of a prefix that all rows share; ``None`` if it has no use for one."""
 
     @abstractmethod
     def build(self, common: CommonAttentionMetadata, step: Step, common_prefix_len: int = 0) -> None:
@@ -94,11 +130,13 @@ class Adapter(ABC):
         name: what configurations call it.
         requires: modules that must be importable for it to run; they are looked for, never imported, to list it.
         needs: inputs, beyond the batch, that its builder reads from ``common.inputs``.
+        reads: the back end whose caches its layers read, none of which has its own; ``None`` for all others.
     """
 
     name: str
     requires: tuple[str, ...] = field(default=(), kw_only=True)
     needs: tuple[Key, ...] = field(default=(), kw_only=True)
+    reads: Adapter | None = field(default=None, kw_only=True)
 
     @property
     @abstractmethod

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.adapter import BackendAdapter
+from genericbuilders.adapter import Adapter, BackendAdapter
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.host import Ints, check_table, send
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_reach
 from genericbuilders.generics import generic_arguments
@@ -44,7 +44,6 @@ M_co = TypeVar("M_co", covariant=True)
 
 ChunkedSpec: TypeAlias = ChunkedLocalAttentionSpec | FullAttentionSpec
 """A cache of the current chunk, or one that keeps all blocks of such a layer (`promote_to_full`)."""
-Ints: TypeAlias = npt.NDArray[np.integer]
 
 
 class FullAttentionBuilder(Protocol[M_co]):
@@ -73,6 +72,11 @@ class FullAttentionAdapter(Protocol[M]):
     @property
     def needs(self) -> tuple[Key, ...]:
         """Inputs, beyond the batch, that its builder reads."""
+        ...
+
+    @property
+    def reads(self) -> Adapter | None:
+        """The back end whose caches it reads, if it has none itself."""
         ...
 
     @property
@@ -214,12 +218,20 @@ class ChunkedLocalBuilder(AttentionMetadataBuilder[M, ChunkedSpec]):
         return self._inner.build(0, self.virtual_batch(common_attn_metadata), fast_build)
 
     def virtual_batch(self, common: CommonAttentionMetadata) -> CommonAttentionMetadata:
-        """The batch of virtual rows; ``common`` itself where no sequence is longer than a chunk."""
+        """The batch of virtual rows; ``common`` itself where no sequence is longer than a chunk.
+
+        Raises:
+            ValueError: the block table is too small for the batch, or a row has more new tokens than its sequence.
+        """
         if common.max_seq_len <= self.chunk_size:
             return common
+        check_table(common, self.kv_cache_spec.block_size)
         lengths: Ints = common.seq_lens_cpu.numpy()
         if common.max_query_len == 1 and common.num_actual_tokens == common.num_reqs:
             # Each row is one token of one chunk, so that only its sequence changes.
+            if lengths.min(initial=1) < 1:
+                row = int(lengths.argmin())
+                raise ValueError(f"row {row} has 1 new token in a sequence of {lengths[row]}")
             first = (lengths - 1) // self.chunk_size * self.chunk_size
             seq_lens = lengths - first
             virtual = VirtualRows(np.arange(len(lengths)), seq_lens, seq_lens - 1, first)
@@ -231,13 +243,13 @@ class ChunkedLocalBuilder(AttentionMetadataBuilder[M, ChunkedSpec]):
             ends = np.zeros(len(virtual.row) + 1, dtype=np.int32)
             np.add.accumulate(query_lens, out=ends[1:])
             starts_cpu = torch.as_tensor(ends)
-            starts, max_query_len = self._sent(starts_cpu), int(query_lens.max(initial=0))
+            starts, max_query_len = send(starts_cpu, self.device), int(query_lens.max(initial=0))
         seq_lens_cpu, max_seq_len = _tensor(virtual.seq_lens), int(virtual.seq_lens.max(initial=0))
         return replace(
             common,
             query_start_loc=starts,
             query_start_loc_cpu=starts_cpu,
-            seq_lens=self._sent(seq_lens_cpu),
+            seq_lens=send(seq_lens_cpu, self.device),
             seq_lens_cpu=seq_lens_cpu,
             num_computed_tokens_cpu=_tensor(virtual.num_computed_tokens),
             num_reqs=len(virtual.row),
@@ -261,13 +273,10 @@ class ChunkedLocalBuilder(AttentionMetadataBuilder[M, ChunkedSpec]):
         first = virtual.row * stride
         first += virtual.first_position // block_size
         if block_table.stride(1) == 1 and int(first.max()) < runs:
-            return block_table.as_strided((runs, width), (1, 1)).index_select(0, self._sent(_tensor(first)))
+            return block_table.as_strided((runs, width), (1, 1)).index_select(0, send(_tensor(first), self.device))
         at = virtual.first_position[:, None] // block_size + np.arange(width)
-        places = self._sent(torch.as_tensor(np.minimum(at, columns - 1)))
-        return block_table[self._sent(_tensor(virtual.row))].gather(1, places)
-
-    def _sent(self, values: Tensor) -> Tensor:
-        return values if self.device.type == "cpu" else values.pin_memory().to(self.device, non_blocking=True)
+        places = send(torch.as_tensor(np.minimum(at, columns - 1)), self.device)
+        return block_table[send(_tensor(virtual.row), self.device)].gather(1, places)
 
 
 def chunked_local(adapter: FullAttentionAdapter[M], name: str | None = None) -> BackendAdapter[M, ChunkedSpec]:
@@ -278,11 +287,15 @@ def chunked_local(adapter: FullAttentionAdapter[M], name: str | None = None) -> 
         name: what configurations call it; ``None`` for ``chunked_local`` and the other's name.
 
     Raises:
-        TypeError: ``adapter`` takes no `FullAttentionSpec`, or the metadata of ``adapter`` is no class.
+        TypeError: ``adapter`` takes no `FullAttentionSpec` or has no cache, or the metadata of ``adapter`` is no class.
     """
     if not any(issubclass(FullAttentionSpec, taken) for taken in adapter.spec_types):
         taken = " or ".join(each.__name__ for each in adapter.spec_types)
         raise TypeError(f"adapter {adapter.name!r} takes {taken}, no FullAttentionSpec; wrap one that does")
+    if adapter.reads is not None:
+        raise TypeError(
+            f"adapter {adapter.name!r} reads caches of {adapter.reads.name!r}; chunk that one, then wrap it"
+        )
     made = adapter.metadata_type
     if not isinstance(made, type):
         raise TypeError(f"adapter {adapter.name!r} makes {made!r}, which is no class; name one in its builder's base")

@@ -11,9 +11,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.backends.paged import CachedImpl, packings, plain_cache_shape
+from genericbuilders.backends.paged import CachedImpl, is_ordered, packings, plain_cache_shape
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
-from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
+from genericbuilders.config import EngineConfig, check_heads, check_reach
 from genericbuilders.metadata import BuildInput, CommonAttentionMetadata
 from genericbuilders.specs import CrossAttentionSpec, cdiv
 
@@ -89,7 +89,7 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
             )
         check_heads(config, layer_names, kv_cache_spec.num_kv_heads, kv_cache_spec.head_size)
         check_reach(config, layer_names, None, None)
-        ordered = [name for name in layer_names if _is_ordered(config, name)]
+        ordered = [name for name in layer_names if is_ordered(config, name)]
         if ordered:
             raise ValueError(
                 f"layers {ordered} are causal or have ALiBi slopes, but an encoder's tokens are not in order with a "
@@ -126,9 +126,9 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
         num_reqs = common.num_reqs
         lens, bounds = rows.lens_cpu.numpy()[:num_reqs], common.query_start_loc_cpu.numpy()
         new_tokens = bounds[1 : num_reqs + 1] - bounds[:num_reqs]
-        encoder_lens = rows.lens if len(rows.lens) == num_reqs else rows.lens[:num_reqs]
+        encoder_lens = rows.lens if rows.lens.shape[0] == num_reqs else rows.lens[:num_reqs]
         # Rows without tokens are padding, whatever stands in the buffers there.
-        if not new_tokens.all():
+        if np.count_nonzero(new_tokens) < num_reqs:
             lens = np.where(new_tokens > 0, lens, 0)
             encoder_lens = encoder_lens.where(common.query_start_loc[: num_reqs + 1].diff() > 0, 0)
         if lens.min(initial=1) < 1 and (bare := (lens < 1) & (new_tokens > 0)).any():
@@ -144,10 +144,11 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
                 f"row {int(lens.argmax())} has an encoder output of {longest} tokens, which takes {needed} blocks of "
                 f"{self.kv_cache_spec.block_size}; the block table has {columns} columns"
             )
-        stored = int(lens @ rows.starts_cpu.numpy()[:num_reqs])
-        if len(common.slot_mapping) != stored:
+        starting, slots = rows.starts_cpu.numpy()[:num_reqs], common.slot_mapping.shape[0]
+        stored = int(lens @ starting) if np.count_nonzero(starting) else 0
+        if slots != stored:
             raise ValueError(
-                f"the rows that start have {stored} encoder tokens to store, but there are {len(common.slot_mapping)} "
+                f"the rows that start have {stored} encoder tokens to store, but there are {slots} "
                 "slots; slots of this group stand for encoder tokens"
             )
         return CrossAttentionMetadata(
@@ -165,11 +166,6 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
         self, metadata: CrossAttentionMetadata, blk_table: Tensor, slot_mapping: Tensor
     ) -> CrossAttentionMetadata:
         return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
-
-
-def _is_ordered(config: EngineConfig, name: str) -> bool:
-    layer = config.layers[name]
-    return isinstance(layer, AttentionLayerConfig) and (layer.causal or layer.alibi_slopes is not None)
 
 
 class CrossAttentionImpl(CachedImpl[CrossAttentionMetadata]):

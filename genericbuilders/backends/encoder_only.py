@@ -10,6 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
+from genericbuilders.backends.host import Ints
+from genericbuilders.backends.paged import is_ordered, layer_scoring
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads
 from genericbuilders.kernels.scoring import Scoring
@@ -39,7 +41,7 @@ class EncoderOnlyMetadataBuilder(AttentionMetadataBuilder[EncoderOnlyMetadata, E
     """Takes whole requests: a token that came in an earlier batch could not be seen any more.
 
     Raises:
-        ValueError: a layer's heads are not those of the spec, or a layer is causal.
+        ValueError: a layer's heads are not those of the spec, or a layer is causal, has ALiBi slopes or sees chunks.
     """
 
     def __init__(
@@ -51,15 +53,12 @@ class EncoderOnlyMetadataBuilder(AttentionMetadataBuilder[EncoderOnlyMetadata, E
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
         check_heads(config, layer_names, kv_cache_spec.num_kv_heads, kv_cache_spec.head_size)
-        causal = [
-            name
-            for name in layer_names
-            if isinstance(layer := config.layers[name], AttentionLayerConfig) and layer.causal
-        ]
-        if causal:
+        ordered = [name for name in layer_names if is_ordered(config, name) or _chunked(config, name)]
+        if ordered:
             raise ValueError(
-                f"layers {causal} are causal, but their spec is an EncoderOnlyAttentionSpec, whose tokens see what "
-                "comes after them; set causal=False, or use a cache"
+                f"layers {ordered} are causal, have ALiBi slopes or see chunks, but their spec is an "
+                "EncoderOnlyAttentionSpec, whose tokens see what comes after them; set causal=False, alibi_slopes=None "
+                "and attention_chunk_size=None, or use a cache"
             )
 
     @classmethod
@@ -73,9 +72,11 @@ class EncoderOnlyMetadataBuilder(AttentionMetadataBuilder[EncoderOnlyMetadata, E
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> EncoderOnlyMetadata:
         common = common_attn_metadata
-        computed = common.num_computed_tokens_cpu.numpy()
-        if computed.any():
-            row = int((computed != 0).argmax())
+        computed: Ints = common.num_computed_tokens_cpu.numpy()
+        starts: Ints = common.query_start_loc_cpu.numpy()
+        # What the buffers hold for a row without tokens is nobody's.
+        if computed.any() and (pieces := (computed != 0) & (starts[1:] > starts[:-1])).any():
+            row = int(pieces.argmax())
             raise ValueError(
                 f"row {row} comes in pieces: {computed[row]} of its tokens were in an earlier batch; an encoder needs "
                 "a request in one batch"
@@ -83,18 +84,36 @@ class EncoderOnlyMetadataBuilder(AttentionMetadataBuilder[EncoderOnlyMetadata, E
         return EncoderOnlyMetadata(common.num_actual_tokens, common.max_query_len, common.query_start_loc)
 
 
+def _chunked(config: EngineConfig, name: str) -> bool:
+    layer = config.layers[name]
+    return isinstance(layer, AttentionLayerConfig) and layer.attention_chunk_size is not None
+
+
 class EncoderOnlyImpl(AttentionImpl[EncoderOnlyMetadata]):
     """Attends within each request, with the best kernel that the device and dtype have."""
 
     def __init__(self, layer: AttentionLayerConfig) -> None:
         super().__init__(layer)
-        self._scoring = Scoring(layer.logits_soft_cap, None, layer.sliding_window, layer.sinks)
+        self._scoring: tuple[torch.device, Scoring] | None = None
 
     @override
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: EncoderOnlyMetadata
     ) -> Tensor:
-        """Attend; ``kv_cache`` is not read, and may be empty. See `AttentionImpl.forward`."""
+        """Attend; ``kv_cache`` is not read, and may be empty. See `AttentionImpl.forward`.
+
+        Raises:
+            ValueError: query or key have other heads than the layer.
+        """
+        layer = self.layer
+        wanted = ((layer.num_heads, layer.head_size), (layer.num_kv_heads, layer.head_size))
+        if (query.shape[1:], key.shape[1:]) != wanted:
+            raise ValueError(
+                f"query is {tuple(query.shape)} and key {tuple(key.shape)}; the layer has {layer.num_heads} query "
+                f"heads and {layer.num_kv_heads} key-value heads of size {layer.head_size}"
+            )
+        if self._scoring is None or self._scoring[0] != query.device:
+            self._scoring = (query.device, layer_scoring(layer, query.device))
         starts, longest = attn_metadata.query_start_loc, attn_metadata.max_query_len
         return select_kernels(query.device, query.dtype).varlen_attention(
             query,
@@ -104,9 +123,9 @@ class EncoderOnlyImpl(AttentionImpl[EncoderOnlyMetadata]):
             cu_seqlens_k=starts,
             max_seqlen_q=longest,
             max_seqlen_k=longest,
-            scale=self.layer.scale,
+            scale=layer.scale,
             causal=False,
-            scoring=self._scoring,
+            scoring=self._scoring[1],
         )
 
 

@@ -11,15 +11,23 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
+from genericbuilders.backends.common_prefix import CommonPrefix, attend_split, split_prefix
 from genericbuilders.backends.paged import PagedImpl, PagedMetadata, plain_cache_shape, require_plain
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
-from genericbuilders.config import AttentionLayerConfig, EngineConfig, LayerConfig, check_heads, check_reach
-from genericbuilders.kernels.merge import merge_attention_states
+from genericbuilders.config import (
+    AttentionLayerConfig,
+    CommonPrefixRule,
+    EngineConfig,
+    LayerConfig,
+    check_heads,
+    check_reach,
+)
 from genericbuilders.kernels.select import AttentionKernels
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import FullAttentionSpec, SlidingWindowSpec
 
 __all__ = [
+    "CPU_PREFIX_RULE",
     "FLASH_ATTN",
     "FlashAttentionImpl",
     "FlashAttentionMetadata",
@@ -30,17 +38,24 @@ __all__ = [
 FlashAttentionSpec: TypeAlias = FullAttentionSpec | SlidingWindowSpec
 """A cache of all tokens, or of those in a window."""
 
+CPU_PREFIX_RULE = CommonPrefixRule(min_rows=16, min_tokens=1024)
+"""From here on splitting paid on a CPU, whatever the heads: tests/bench/common_prefix.py."""
+
 
 @dataclass
 class FlashAttentionMetadata(PagedMetadata):
     """One batch for the attention kernel.
 
     Attributes:
-        common_prefix_len: tokens at the front of every sequence that stand in the same blocks, and that all new tokens
-            attend over at once; 0 for none.
+        prefix: blocks at the front of every sequence that all new tokens attend over at once; ``None`` for none.
     """
 
-    common_prefix_len: int = 0
+    prefix: CommonPrefix | None = None
+
+    @property
+    def common_prefix_len(self) -> int:
+        """Tokens that all new tokens attend over at once; 0 for none."""
+        return 0 if self.prefix is None else self.prefix.num_tokens
 
 
 class FlashAttentionMetadataBuilder(AttentionMetadataBuilder[FlashAttentionMetadata, FlashAttentionSpec]):
@@ -59,7 +74,7 @@ class FlashAttentionMetadataBuilder(AttentionMetadataBuilder[FlashAttentionMetad
         check_heads(config, layer_names, kv_cache_spec.num_kv_heads, kv_cache_spec.head_size)
         check_reach(config, layer_names, window, None)
         # A prefix that all requests share is attended over once, where no score depends on positions.
-        self._may_cascade = not any(_by_position(config.layers[name]) for name in layer_names)
+        self._may_split = not any(_by_position(config.layers[name]) for name in layer_names)
 
     @classmethod
     @override
@@ -77,11 +92,20 @@ class FlashAttentionMetadataBuilder(AttentionMetadataBuilder[FlashAttentionMetad
         return kv_cache_spec.dtype
 
     @override
+    def common_prefix_rule(self) -> CommonPrefixRule | None:
+        if not self._may_split:
+            return None
+        chosen = self.config.common_prefix_rule
+        return CPU_PREFIX_RULE if chosen is None and self.device.type == "cpu" else chosen
+
+    @override
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> FlashAttentionMetadata:
         common = common_attn_metadata
-        shared = common_prefix_len if self._may_cascade and common.num_reqs > 1 else 0
+        prefix = None
+        if common_prefix_len and self._may_split:
+            prefix = split_prefix(common, common_prefix_len, self.kv_cache_spec.block_size)
         return FlashAttentionMetadata(
             common.num_actual_tokens,
             common.max_query_len,
@@ -91,7 +115,7 @@ class FlashAttentionMetadataBuilder(AttentionMetadataBuilder[FlashAttentionMetad
             common.block_table_tensor,
             common.slot_mapping,
             common.causal,
-            shared // self.kv_cache_spec.block_size * self.kv_cache_spec.block_size,
+            prefix,
         )
 
     @override
@@ -119,52 +143,21 @@ class FlashAttentionImpl(PagedImpl[FlashAttentionMetadata]):
         value_cache: Tensor,
         metadata: FlashAttentionMetadata,
     ) -> Tensor:
-        if metadata.common_prefix_len:
-            return self._cascade(kernels, query, key_cache, value_cache, metadata)
-        return super().attend(kernels, query, key_cache, value_cache, metadata)
-
-    def _cascade(
-        self,
-        kernels: AttentionKernels,
-        query: Tensor,
-        key_cache: Tensor,
-        value_cache: Tensor,
-        metadata: FlashAttentionMetadata,
-    ) -> Tensor:
-        """All new tokens over the shared prefix as one request, then each over the rest of its own; merged."""
-        shared, tokens = metadata.common_prefix_len, metadata.num_actual_tokens
-        blocks = shared // key_cache.shape[1]
-        lse = query.new_empty(2, len(query), query.shape[1], dtype=torch.float32)
-        whole = metadata.query_start_loc.new_tensor([0, tokens])
-        prefix = kernels.paged_attention(
+        if metadata.prefix is None:
+            return super().attend(kernels, query, key_cache, value_cache, metadata)
+        return attend_split(
+            kernels,
             query,
             key_cache,
             value_cache,
-            query_start_loc=whole,
-            seq_lens=metadata.seq_lens.new_full((1,), shared),
-            block_table=metadata.block_table[:1],
-            scale=self.layer.scale,
-            causal=False,
-            max_query_len=tokens,
-            max_seq_len=shared,
-            scoring=self.scoring,
-            lse=lse[0],
-        )
-        rest = kernels.paged_attention(
-            query,
-            key_cache,
-            value_cache,
+            metadata.prefix,
             query_start_loc=metadata.query_start_loc,
-            seq_lens=(metadata.seq_lens - shared).clamp(min=0),
-            block_table=metadata.block_table[:, blocks:],
+            block_table=metadata.block_table,
+            max_query_len=metadata.max_query_len,
             scale=self.layer.scale,
             causal=self.layer.causal and metadata.causal,
-            max_query_len=metadata.max_query_len,
-            max_seq_len=metadata.max_seq_len - shared,
             scoring=self.scoring,
-            lse=lse[1],
         )
-        return merge_attention_states([prefix, rest], [lse[0], lse[1]])
 
 
 FLASH_ATTN = BackendAdapter("flash_attn", FlashAttentionMetadataBuilder, FlashAttentionImpl)

@@ -161,10 +161,10 @@ class FlashInferMetadataBuilder(AttentionMetadataBuilder[FlashInferMetadata, Fla
         return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping, pages=pages, plans=plans)
 
     def _build(self, common: CommonAttentionMetadata, capture_pages: int | None) -> FlashInferMetadata:
-        count, split = common.num_reqs, split_rows(common)
+        split = split_rows(common)
         pages = page_inputs(
-            common.query_start_loc_cpu[: count + 1],
-            common.seq_lens_cpu[:count],
+            common.query_start_loc_cpu,
+            common.seq_lens_cpu,
             common.block_table_tensor,
             self.kv_cache_spec.block_size,
         )

@@ -7,15 +7,15 @@ from collections.abc import Collection
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.backends.quantised_base import QuantisedBuilder, QuantisedImpl
+from genericbuilders.backends.quantised_base import QuantisedBuilder, QuantisedImpl, QuantisedModes
 from genericbuilders.specs import KVQuantMode
 
-__all__ = ["FP8_KV", "Fp8Builder", "Fp8Impl"]
+__all__ = ["FP8_KV", "Fp8Builder", "Fp8Impl", "Fp8Modes"]
 
 MODES = (KVQuantMode.FP8_PER_TENSOR, KVQuantMode.FP8_PER_TOKEN_HEAD)
 
 
-class Fp8Builder(QuantisedBuilder):
+class Fp8Modes(QuantisedModes):
     """Float8 e4m3, with one factor for all or with one for each vector."""
 
     @classmethod
@@ -24,13 +24,12 @@ class Fp8Builder(QuantisedBuilder):
         return MODES
 
 
-class Fp8Impl(QuantisedImpl):
-    """Float8 e4m3, with one factor for all or with one for each vector."""
+class Fp8Builder(Fp8Modes, QuantisedBuilder):
+    """The builder."""
 
-    @classmethod
-    @override
-    def modes(cls) -> Collection[KVQuantMode]:
-        return MODES
+
+class Fp8Impl(Fp8Modes, QuantisedImpl):
+    """The implementation."""
 
 
 FP8_KV = BackendAdapter("fp8_kv", Fp8Builder, Fp8Impl)

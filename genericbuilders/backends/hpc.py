@@ -137,7 +137,7 @@ class HpcMetadataBuilder(AttentionMetadataBuilder[HpcMetadata, FullAttentionSpec
             split.num_decode_tokens,
             split.num_prefills,
             split.num_prefill_tokens,
-            starts[decodes:] - starts[decodes] if split.num_prefills else None,
+            starts[decodes:] - split.num_decode_tokens if split.num_prefills else None,
             split.decode_query_len,
             starts[: decodes + 1] if decodes else None,
             drafts,

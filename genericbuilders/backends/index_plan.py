@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.host import Ints
 
 __all__ = ["IndexPiece", "cut_queries"]
 

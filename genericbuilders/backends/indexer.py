@@ -15,9 +15,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import IndexAdapter
+from genericbuilders.backends.host import Ints, check_lengths, check_table, send
 from genericbuilders.backends.index_plan import IndexPiece, cut_queries
-from genericbuilders.backends.mla_common import check_table, count_decodes, require_plain, send
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.mla_common import count_decodes, require_plain
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder, IndexImpl
 from genericbuilders.config import EngineConfig
 from genericbuilders.kernels.select import select_kernels
@@ -172,6 +172,7 @@ class IndexerMetadataBuilder(AttentionMetadataBuilder[IndexerMetadata, MLAAttent
         )
 
     def _chunks(self, common: CommonAttentionMetadata, first: int) -> tuple[IndexRows, ...]:
+        check_lengths(common, first)
         starts: Ints = common.query_start_loc_cpu.numpy()[first:]
         counts = starts[1:] - starts[:-1]
         lengths = np.where(counts > 0, common.seq_lens_cpu.numpy()[first : common.num_reqs], 0)
@@ -180,7 +181,8 @@ class IndexerMetadataBuilder(AttentionMetadataBuilder[IndexerMetadata, MLAAttent
 
     def _chunk(self, common: CommonAttentionMetadata, first: int, token: int, piece: IndexPiece) -> IndexRows:
         row, rows = first + piece.row, len(piece.counts)
-        sent = send(np.concatenate(([0], piece.counts.cumsum(), piece.lengths)).astype(np.int32), self.device)
+        bounds = np.concatenate(([0], piece.counts.cumsum(), piece.lengths)).astype(np.int32)
+        sent = send(torch.as_tensor(bounds), self.device)
         return IndexRows(
             token + piece.skipped,
             token + piece.skipped + int(piece.counts.sum()),

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
+from genericbuilders.backends.host import Ints
 from genericbuilders.backends.mamba_metadata import BaseMambaMetadata
-from genericbuilders.backends.state_plan import ChunkPlan, Ints, chunk_step, plan_chunks, plan_uniform
+from genericbuilders.backends.state_plan import ChunkPlan, chunk_step, plan_chunks, plan_uniform
 from genericbuilders.backends.state_speculation import (
     NUM_ACCEPTED_TOKENS,
     NUM_DECODE_DRAFT_TOKENS,
@@ -28,6 +29,7 @@ from genericbuilders.backends.state_speculation import (
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_states
 from genericbuilders.kernels.state.rows import StateRows
+from genericbuilders.kernels.state.select import STATE_DTYPES
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import MambaSpec
 
@@ -111,9 +113,12 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
                 f"layers {list(layer_names)} keep states of shapes {spec.shapes}; {type(self).__name__} needs "
                 f"{len(wanted)} tensor{'' if len(wanted) == 1 else 's'}: {told}"
             )
-        whole = [str(dtype) for dtype in spec.dtypes if not dtype.is_floating_point]
-        if whole:
-            raise ValueError(f"layers {list(layer_names)} keep states in {', '.join(whole)}; use floating-point types")
+        lacking = [str(dtype) for dtype in spec.dtypes if dtype not in STATE_DTYPES]
+        if lacking:
+            raise ValueError(
+                f"layers {list(layer_names)} keep states in {', '.join(lacking)}; the kernels have "
+                f"{', '.join(map(str, STATE_DTYPES))}"
+            )
 
     @override
     def build(
@@ -201,7 +206,8 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
             initial = torch.frombuffer(blocks.numpy() * continued, dtype=torch.int32)
         else:
             initial = blocks * self._sent(continued)
-        rows = StateRows(tokens, 1, common.max_query_len, loc, initial, self._front(count + 1), loc, blocks)
+        front, host = self._front(count + 1), common.query_start_loc_cpu
+        rows = StateRows(tokens, 1, common.max_query_len, loc, initial, front, loc, blocks, False, host)
         prefills = (count - decodes, tokens - decodes)
         return self._metadata_type(
             count, tokens, decodes, decodes, *prefills, 0, 0, loc, common.seq_lens, rows, None, self.chunk_size
@@ -266,7 +272,8 @@ class BaseMambaMetadataBuilder(AttentionMetadataBuilder[B, MambaSpec]):
         if not plan.uniform:
             loc, chunks, starts = common.query_start_loc, self._sent(plan.row_chunks), self._sent(plan.chunk_start_loc)
             sizes = (common.num_actual_tokens, plan.max_chunks, plan.max_chunk_len)
-            return StateRows(*sizes, loc, initial, chunks, starts, stored, self._last_only)
+            host = common.query_start_loc_cpu
+            return StateRows(*sizes, loc, initial, chunks, starts, stored, self._last_only, host)
         num_tokens = len(stored)
         starts = self._front(num_tokens + 1)
         loc = starts if plan.max_chunks == 1 else self._multiples(plan.max_chunks, len(initial) + 1)

@@ -38,7 +38,7 @@ class MLAImpl(LatentImpl[MLAMetadata, MLAInputs]):
         """The heads' results, ``[num_tokens, num_heads, v_head_dim]``; see `InputsImpl.forward`."""
         layer, query = self.layer, inputs.query
         kernels = select_kernels(kv_cache.device, kv_cache.dtype)
-        write_latents(kernels, layer, inputs, kv_cache, attn_metadata.slot_mapping)
+        write_latents(kernels, layer, inputs, kv_cache, attn_metadata)
         out = query.new_zeros(len(query), layer.num_heads, layer.v_head_dim)
         decoded, tokens = attn_metadata.num_decode_tokens, attn_metadata.num_actual_tokens
         if attn_metadata.decode is not None:

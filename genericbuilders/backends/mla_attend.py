@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from genericbuilders.backends.mla_common import ContextChunk, MLADecode, MLAPrefill
+from genericbuilders.backends.mla_common import ContextChunk, MLACommonMetadata, MLADecode, MLAPrefill
 from genericbuilders.config import LatentLayerConfig
 from genericbuilders.kernels.merge import merge_attention_states
 from genericbuilders.kernels.select import AttentionKernels
+from genericbuilders.kernels.validation import check_blocks
 
 __all__ = ["MLAInputs", "absorb", "attend_decodes", "attend_prefills", "value_of", "write_latents"]
 
@@ -33,11 +34,32 @@ class MLAInputs:
 
 
 def write_latents(
-    kernels: AttentionKernels, layer: LatentLayerConfig, inputs: MLAInputs, kv_cache: Tensor, slot_mapping: Tensor
+    kernels: AttentionKernels,
+    layer: LatentLayerConfig,
+    inputs: MLAInputs,
+    kv_cache: Tensor,
+    metadata: MLACommonMetadata,
 ) -> None:
-    """Store the new tokens' latent vectors."""
+    """Store the new tokens' latent vectors.
+
+    Raises:
+        ValueError: queries, latent vectors or what expands them are not those of this layer's heads, or there are fewer
+            queries than the batch has tokens.
+    """
+    wanted = (
+        (layer.num_heads, layer.qk_nope_head_dim + layer.qk_rope_head_dim),
+        (len(inputs.query), layer.latent_size),
+        (layer.num_heads, layer.qk_nope_head_dim + layer.v_head_dim, layer.kv_lora_rank),
+    )
+    if (inputs.query.shape[1:], inputs.latent.shape, inputs.kv_up.shape) != wanted:
+        raise ValueError(
+            f"query is {tuple(inputs.query.shape)}, latent {tuple(inputs.latent.shape)} and kv_up "
+            f"{tuple(inputs.kv_up.shape)}; the layer wants {', '.join(map(str, wanted))}, the first for each token"
+        )
+    if len(inputs.query) < metadata.num_actual_tokens:
+        raise ValueError(f"there are queries of {len(inputs.query)} tokens; the batch has {metadata.num_actual_tokens}")
     latent = inputs.latent[:, None]
-    kernels.write_kv_cache(latent, latent[..., : layer.kv_lora_rank], *_as_keys(kv_cache, layer), slot_mapping)
+    kernels.write_kv_cache(latent, latent[..., : layer.kv_lora_rank], *_as_keys(kv_cache, layer), metadata.slot_mapping)
 
 
 def absorb(query: Tensor, kv_up: Tensor, layer: LatentLayerConfig) -> Tensor:
@@ -76,12 +98,13 @@ def attend_prefills(
 ) -> Tensor:
     """Prefills attend over their new tokens, then over each chunk of their context; results are merged."""
     starts, longest = prefill.query_start_loc, prefill.max_query_len
+    working = torch.promote_types(new.query.dtype, torch.float32)
     key, value = _expand(new.latent, new.kv_up, layer)
     outs: list[Tensor] = []
     lses: list[Tensor] = []
 
     def attend(key: Tensor, value: Tensor, cu_seqlens_k: Tensor, max_seqlen_k: int, causal: bool) -> None:
-        lse = new.query.new_empty(new.query.shape[:2], dtype=torch.float32)
+        lse = new.query.new_empty(new.query.shape[:2], dtype=working)
         out = kernels.varlen_attention(
             new.query,
             key,
@@ -121,4 +144,5 @@ def _expand(latent: Tensor, kv_up: Tensor, layer: LatentLayerConfig) -> tuple[Te
 def _gather(kv_cache: Tensor, chunk: ContextChunk) -> Tensor:
     """The latent vectors of a chunk, ``[num_tokens, latent_size]``."""
     slots = chunk.slots
+    check_blocks(torch.div(slots, kv_cache.shape[1], rounding_mode="floor"), len(kv_cache))
     return kv_cache[slots // kv_cache.shape[1], slots % kv_cache.shape[1]]

@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,24 +19,25 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.host import Ints, check_lengths, check_table, send
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_latents
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import KVQuantMode, MLAAttentionSpec, cdiv
 
 __all__ = [
+    "Bools",
     "ContextChunk",
     "MLACommonMetadata",
     "MLACommonMetadataBuilder",
     "MLADecode",
     "MLAPrefill",
-    "check_table",
     "count_decodes",
     "cut_context",
     "require_plain",
-    "send",
 ]
+
+Bools: TypeAlias = npt.NDArray[np.bool_]
 
 # Tokens whose keys and values may be expanded at once, whatever the run's limits.
 MAX_WORKSPACE_TOKENS = 64 * 1024
@@ -191,29 +193,38 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> M:
-        common = common_attn_metadata
+        return self._describe(common_attn_metadata)
+
+    def _describe(self, common: CommonAttentionMetadata, taken: Bools | None = None) -> M:
+        """The batch's metadata.
+
+        Args:
+            common: the batch.
+            taken: ``[num_reqs]``: the prefills that attend densely; ``None`` for all.
+        """
         count = common.num_reqs
         check_table(common, self.kv_cache_spec.block_size)
-        decodes = count_decodes(common)
+        decodes, decoded = count_decodes(common), common.num_actual_tokens
         decode = prefill = None
-        if decodes:
-            decode = MLADecode(
-                common.query_start_loc[: decodes + 1],
-                common.seq_lens[:decodes],
-                common.block_table_tensor[:decodes],
-                common.max_seq_len,
-            )
+        starts, lens, table = common.query_start_loc, common.seq_lens, common.block_table_tensor
         if decodes < count:
-            prefill = self._prefill(common, decodes)
+            check_lengths(common, decodes)
+            bounds: Ints = common.query_start_loc_cpu.numpy()[decodes:]
+            decoded = int(bounds[0])
+            prefill = self._prefill(common, decodes, bounds, None if taken is None else taken[decodes:])
+            if decodes:
+                decode = MLADecode(starts[: decodes + 1], lens[:decodes], table[:decodes], common.max_seq_len)
+        elif count:
+            decode = MLADecode(starts, lens, table, common.max_seq_len)
         return self._metadata_type(
             count,
             common.num_actual_tokens,
             decodes,
-            common.num_actual_tokens if decodes == count else int(common.query_start_loc_cpu[decodes]),
+            decoded,
             count - decodes,
-            common.query_start_loc,
-            common.seq_lens,
-            common.block_table_tensor,
+            starts,
+            lens,
+            table,
             common.slot_mapping,
             common.max_query_len,
             common.max_seq_len,
@@ -232,20 +243,21 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
         return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping, decode=decode, prefill=prefill)
 
     def _prefill(
-        self, common: CommonAttentionMetadata, first: int, taken: npt.NDArray[np.bool_] | None = None
+        self, common: CommonAttentionMetadata, first: int, bounds: Ints, taken: Bools | None
     ) -> MLAPrefill | None:
-        """The rows from ``first`` on; those that are not ``taken`` are left without tokens."""
-        computed: Ints = common.num_computed_tokens_cpu.numpy()[first:]
-        starts: Ints = common.query_start_loc_cpu.numpy()[first:]
-        lens = starts[1:] - starts[:-1]
-        if taken is None:
-            loc = common.query_start_loc[first:] - common.query_start_loc[first] if first else common.query_start_loc
+        """The rows from ``first`` on, whose tokens start at ``bounds``; those not ``taken`` are left without tokens."""
+        lens = bounds[1:] - bounds[:-1]
+        if taken is not None:
+            lens = lens * taken
+            if not np.count_nonzero(lens):
+                return None
+            loc = send(torch.as_tensor(_starts(lens)), self.device)
         else:
-            lens = np.where(taken, lens, 0)
-            loc = send(_starts(lens), self.device)
+            loc = send(torch.as_tensor(bounds - bounds[0]), self.device) if first else common.query_start_loc
         # What the buffers hold for a row without tokens is nobody's context.
-        context = np.where(lens > 0, computed, 0)
-        chunks = self._chunks(context, common.block_table_tensor[first:]) if int(context.max(initial=0)) else ()
+        computed: Ints = common.num_computed_tokens_cpu.numpy()[first:]
+        context = computed * (lens > 0)
+        chunks = self._chunks(context, common.block_table_tensor[first:]) if np.count_nonzero(context) else ()
         return MLAPrefill(loc, common.max_query_len, chunks)
 
     def _chunks(self, context: Ints, block_table: Tensor) -> tuple[ContextChunk, ...]:
@@ -253,7 +265,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
         for starts, lengths in cut_context(context, self.workspace_tokens, self.kv_cache_spec.block_size):
             cu = _starts(lengths)
             size, longest = self.kv_cache_spec.block_size, int(lengths.max())
-            sent = send(cu, self.device)
+            sent = send(torch.as_tensor(cu), self.device)
             found.append(ContextChunk(sent, starts, lengths, block_table, size, longest, int(cu[-1])))
         return tuple(found)
 
@@ -285,26 +297,6 @@ def count_decodes(common: CommonAttentionMetadata) -> int:
         return common.num_reqs
     starts: Ints = common.query_start_loc_cpu.numpy()
     return int((starts[1:] - starts[:-1] > 1).argmax())
-
-
-def check_table(common: CommonAttentionMetadata, block_size: int) -> None:
-    """Check that the longest sequence's blocks have a column each.
-
-    Raises:
-        ValueError: the block table is narrower.
-    """
-    columns, needed = common.block_table_tensor.shape[1], cdiv(common.max_seq_len, block_size)
-    if columns < needed:
-        raise ValueError(
-            f"block_table has {columns} columns, and a sequence of {common.max_seq_len} tokens in blocks of "
-            f"{block_size} needs {needed}"
-        )
-
-
-def send(values: Ints, device: torch.device) -> Tensor:
-    """Host values on ``device``, without waiting for it; on a CPU the same memory."""
-    tensor = torch.as_tensor(values)
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def require_plain(spec: MLAAttentionSpec, layer_names: Sequence[str]) -> None:

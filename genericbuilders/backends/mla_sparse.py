@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import LatentAdapter
+from genericbuilders.backends.host import Ints, send
 from genericbuilders.backends.mla_attend import (
     MLAInputs,
     absorb,
@@ -25,8 +25,7 @@ from genericbuilders.backends.mla_attend import (
     value_of,
     write_latents,
 )
-from genericbuilders.backends.mla_common import MLACommonMetadata, MLACommonMetadataBuilder, MLAPrefill, send
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.mla_common import Bools, MLACommonMetadata, MLACommonMetadataBuilder
 from genericbuilders.builder import LatentImpl
 from genericbuilders.config import EngineConfig, LatentLayerConfig
 from genericbuilders.kernels.select import select_kernels
@@ -121,24 +120,27 @@ class MLASparseMetadataBuilder(MLACommonMetadataBuilder[MLASparseMetadata]):
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> MLASparseMetadata:
-        common = common_attn_metadata
-        metadata = super().build(common_prefix_len, common, fast_build)
-        decodes, decoded = metadata.num_decodes, metadata.num_decode_tokens
-        counts, short = self._short(common, 0)
+        common, count = common_attn_metadata, common_attn_metadata.num_reqs
+        long = common.seq_lens_cpu.numpy()[:count] > self.topk
+        if common.max_seq_len <= self.topk or not np.count_nonzero(long):
+            return self._dense(common)
+        if common.num_actual_tokens == count and common.max_query_len <= 1:
+            return self._sparse(self._describe(common), slice(0, count))
+        starts: Ints = common.query_start_loc_cpu.numpy()
+        counts = starts[1:] - starts[:-1]
+        # A row without tokens selects nothing, whatever stands in the buffers there.
+        short = ~long | (counts == 0)
         if short.all():
-            return replace(metadata, dense=slice(decoded, metadata.num_actual_tokens))
-        short[:decodes] = short[:decodes].all()
-        dense = short.repeat(counts)
-        sparse = MLASparseTokens(
-            self._places(~dense),
-            common.query_start_loc,
-            common.block_table_tensor,
-            self.kv_cache_spec.block_size,
-            common.max_seq_len,
-        )
-        decode = metadata.decode if short[:decodes].all() else None
-        dense[:decoded] = False
-        return replace(metadata, decode=decode, dense=self._places(dense), sparse=sparse)
+            return self._dense(common)
+        metadata = self._describe(common, short)
+        decodes, decode = metadata.num_decodes, metadata.decode
+        decodes_short = bool(short[:decodes].all())
+        short[:decodes] = decodes_short
+        metadata = self._sparse(metadata, self._places(~short, starts, counts))
+        metadata.decode = decode if decodes_short else None
+        short[:decodes] = False
+        metadata.dense = self._places(short, starts, counts)
+        return metadata
 
     @override
     def update_block_table(
@@ -149,27 +151,34 @@ class MLASparseMetadataBuilder(MLACommonMetadataBuilder[MLASparseMetadata]):
             return moved
         return replace(moved, sparse=replace(metadata.sparse, block_table=blk_table))
 
-    @override
-    def _prefill(
-        self, common: CommonAttentionMetadata, first: int, taken: npt.NDArray[np.bool_] | None = None
-    ) -> MLAPrefill | None:
-        counts, short = self._short(common, first)
-        if short.all():
-            return super()._prefill(common, first)
-        return super()._prefill(common, first, short) if short[counts > 0].any() else None
+    def _dense(self, common: CommonAttentionMetadata) -> MLASparseMetadata:
+        """A batch of rows that select all that they see."""
+        metadata = self._describe(common)
+        metadata.dense = slice(metadata.num_decode_tokens, metadata.num_actual_tokens)
+        return metadata
 
-    def _short(self, common: CommonAttentionMetadata, first: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """The new tokens of the rows from ``first`` on, and which rows select all that they see, or have none."""
-        starts: Ints = common.query_start_loc_cpu.numpy()[first:]
-        counts = starts[1:] - starts[:-1]
-        return counts, (common.seq_lens_cpu.numpy()[first : common.num_reqs] <= self.topk) | (counts == 0)
+    def _sparse(self, metadata: MLASparseMetadata, tokens: Tensor | slice) -> MLASparseMetadata:
+        """The same batch with no decode dense, and with ``tokens`` sparse."""
+        metadata.decode = None
+        metadata.sparse = MLASparseTokens(
+            tokens,
+            metadata.query_start_loc,
+            metadata.block_table,
+            self.kv_cache_spec.block_size,
+            metadata.max_seq_len,
+        )
+        return metadata
 
-    def _places(self, taken: npt.NDArray[np.bool_]) -> Tensor | slice:
-        found = np.flatnonzero(taken)
-        if not len(found):
+    def _places(self, taken: Bools, starts: Ints, counts: Ints) -> Tensor | slice:
+        """The tokens of the rows that are ``taken``."""
+        lens = counts * taken
+        rows = np.flatnonzero(lens)
+        if not len(rows):
             return slice(0, 0)
-        first, last = int(found[0]), int(found[-1])
-        return slice(first, last + 1) if last - first + 1 == len(found) else send(found, self.device)
+        first, last = int(starts[rows[0]]), int(starts[rows[-1] + 1])
+        if last - first == int(lens.sum()):
+            return slice(first, last)
+        return send(torch.as_tensor(np.flatnonzero(taken.repeat(counts))), self.device)
 
 
 @dataclass(frozen=True)
@@ -200,7 +209,7 @@ class MLASparseImpl(LatentImpl[MLASparseMetadata, MLASparseInputs]):
                 f"selected is {tuple(inputs.selected.shape)}; it must be [{len(query)}, topk], a row for each token"
             )
         kernels = select_kernels(kv_cache.device, kv_cache.dtype)
-        write_latents(kernels, layer, inputs, kv_cache, attn_metadata.slot_mapping)
+        write_latents(kernels, layer, inputs, kv_cache, attn_metadata)
         out = query.new_zeros(len(query), layer.num_heads, layer.v_head_dim)
         if sparse is not None:
             out[sparse.tokens] = _attend_selected(layer, inputs, kv_cache, sparse)

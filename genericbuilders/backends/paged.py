@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.state_plan import Ints
+from genericbuilders.backends.host import Ints
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl
-from genericbuilders.config import AttentionLayerConfig
+from genericbuilders.config import AttentionLayerConfig, EngineConfig
 from genericbuilders.kernels.layout import split_kv
 from genericbuilders.kernels.scoring import PLAIN, Scoring
 from genericbuilders.kernels.select import AttentionKernels, Unavailable, find_kernels, select_kernels
@@ -29,6 +30,8 @@ __all__ = [
     "PagedImpl",
     "PagedMetadata",
     "RowSplit",
+    "check_counts",
+    "is_ordered",
     "kernel_support",
     "layer_scoring",
     "packings",
@@ -95,19 +98,23 @@ def split_rows(common: CommonAttentionMetadata, most: int = 1) -> RowSplit:
         common: the batch.
         most: tokens of a decode: 1 and its draft tokens.
     """
+    count, tokens, longest = common.num_reqs, common.num_actual_tokens, common.max_query_len
+    if 0 < longest <= most and tokens == count * longest:
+        return RowSplit(count, tokens, 0, 0, longest)
     starts: Ints = common.query_start_loc_cpu.numpy()
-    lens, count = starts[1:] - starts[:-1], common.num_reqs
+    lens = starts[1:] - starts[:-1]
     first = int(lens[0]) if count else 0
     if not count or first > most:
-        return RowSplit(0, 0, count, common.num_actual_tokens, 1)
+        return RowSplit(0, 0, count, tokens, 1)
     others = lens != first
-    decodes = int(others.argmax()) if others.any() else count
-    if not lens[decodes:].any():
-        return RowSplit(count, common.num_actual_tokens, 0, 0, max(first, 1))
+    decodes = int(others.argmax())
+    decodes = decodes if others[decodes] else count
+    if not np.count_nonzero(lens[decodes:]):
+        return RowSplit(count, tokens, 0, 0, max(first, 1))
     if not first:
-        return RowSplit(0, 0, count, common.num_actual_tokens, 1)
-    tokens = decodes * first
-    return RowSplit(decodes, tokens, count - decodes, common.num_actual_tokens - tokens, first)
+        return RowSplit(0, 0, count, tokens, 1)
+    decoded = decodes * first
+    return RowSplit(decodes, decoded, count - decodes, tokens - decoded, first)
 
 
 def packings(spec: AttentionSpec) -> list[str]:
@@ -168,6 +175,25 @@ def plain_cache_shape(num_blocks: int, spec: AttentionSpec) -> tuple[int, ...]:
     return (num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_size)
 
 
+def is_ordered(config: EngineConfig, name: str) -> bool:
+    """Whether a layer's attention needs to know which of two tokens comes first."""
+    layer = config.layers[name]
+    return isinstance(layer, AttentionLayerConfig) and (layer.causal or layer.alibi_slopes is not None)
+
+
+def check_counts(query: Tensor, key: Tensor) -> None:
+    """Check that each new token brings a key with its query.
+
+    Raises:
+        ValueError: there are more of one than of the other; a layer that stores none has `AttentionImpl.read`.
+    """
+    if query.shape[0] != key.shape[0]:
+        raise ValueError(
+            f"there are queries of {query.shape[0]} tokens and keys of {key.shape[0]}; a layer stores "
+            "the keys and values of the very tokens that attend"
+        )
+
+
 def layer_scoring(layer: AttentionLayerConfig, device: torch.device) -> Scoring:
     """What the layer's settings do to its scores, with tensors on ``device``."""
     slopes = None
@@ -206,6 +232,7 @@ class PagedImpl(CachedImpl[P]):
 
     @override
     def forward(self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: P) -> Tensor:
+        check_counts(query, key)
         kernels, key_cache, value_cache = self.open(kv_cache)
         kernels.write_kv_cache(key, value, key_cache, value_cache, attn_metadata.slot_mapping)
         return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
@@ -214,10 +241,16 @@ class PagedImpl(CachedImpl[P]):
     def forward_rotary(
         self, query: Tensor, key: Tensor, value: Tensor, rotary: Rotary, kv_cache: Tensor, attn_metadata: P
     ) -> Tensor:
+        check_counts(query, key)
         kernels, key_cache, value_cache = self.open(kv_cache)
         query = kernels.rope_and_cache(
             query, key, value, rotary.cos, rotary.sin, key_cache, value_cache, attn_metadata.slot_mapping
         )
+        return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
+
+    @override
+    def read(self, query: Tensor, kv_cache: Tensor, attn_metadata: P) -> Tensor:
+        kernels, key_cache, value_cache = self.open(kv_cache)
         return self.attend(kernels, query, key_cache, value_cache, attn_metadata)
 
     def attend(

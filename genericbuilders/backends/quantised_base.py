@@ -7,7 +7,7 @@ stored the beginning that it shares.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.backends.flash_attn import FlashAttentionMetadata
+from genericbuilders.backends.paged import check_counts
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, KVCacheLayout, check_heads
 from genericbuilders.kernels.quant.formats import format_of_width, slot_format
@@ -24,7 +25,7 @@ from genericbuilders.kernels.quant.slots import SlotCodec
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import FullAttentionSpec, KVQuantMode
 
-__all__ = ["QuantisedBuilder", "QuantisedImpl", "check_quantisable", "quantised_spec"]
+__all__ = ["QuantisedBuilder", "QuantisedImpl", "QuantisedModes", "check_quantisable", "quantised_spec"]
 
 
 def quantised_spec(spec: FullAttentionSpec, mode: KVQuantMode) -> FullAttentionSpec:
@@ -53,7 +54,16 @@ def quantised_spec(spec: FullAttentionSpec, mode: KVQuantMode) -> FullAttentionS
     return replace(spec, dtype=torch.uint8, kv_quant_mode=mode, state_content_bytes=slot_bytes)
 
 
-class QuantisedBuilder(AttentionMetadataBuilder[FlashAttentionMetadata, FullAttentionSpec]):
+class QuantisedModes(ABC):
+    """Which modes a back end over quantised caches serves: its builder and its implementation are told once."""
+
+    @classmethod
+    @abstractmethod
+    def modes(cls) -> Collection[KVQuantMode]:
+        """The modes; their slots differ in size, so that a cache tells which one it is in."""
+
+
+class QuantisedBuilder(QuantisedModes, AttentionMetadataBuilder[FlashAttentionMetadata, FullAttentionSpec]):
     """A batch is described as for plain caches, with the same metadata.
 
     Raises:
@@ -71,11 +81,6 @@ class QuantisedBuilder(AttentionMetadataBuilder[FlashAttentionMetadata, FullAtte
             layer = config.layers.get(name)
             if isinstance(layer, AttentionLayerConfig):
                 check_quantisable(name, layer)
-
-    @classmethod
-    @abstractmethod
-    def modes(cls) -> Collection[KVQuantMode]:
-        """The modes that the back end serves."""
 
     @classmethod
     @override
@@ -174,12 +179,13 @@ def check_quantisable(name: str, layer: AttentionLayerConfig) -> None:
         )
 
 
-class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
+class QuantisedImpl(QuantisedModes, AttentionImpl[FlashAttentionMetadata]):
     """Quantises and stores the new keys and values, then attends over what is stored.
 
     Attributes:
         key_factor: what all keys are divided by, in modes without factors of their own (``FP8_PER_TENSOR``, and the
-            keys of ``TURBOQUANT_K8V4``); elements above 448 times that are cut off. Set it before the first batch.
+            keys of ``TURBOQUANT_K8V4``); elements above 448 times that are cut off. Set it before anything is
+            stored: what is stored keeps no note of it.
         value_factor: the same for values (``FP8_PER_TENSOR``).
     """
 
@@ -187,24 +193,22 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
         super().__init__(layer)
         self.key_factor: float = 1.0
         self.value_factor: float = 1.0
-        self._codec: SlotCodec | None = None
+        self._codec: tuple[float, float, SlotCodec] | None = None
         self._kernels: tuple[torch.dtype, QuantisedKernels] | None = None
-
-    @classmethod
-    @abstractmethod
-    def modes(cls) -> Collection[KVQuantMode]:
-        """The modes that it reads; their slots differ in size, so that the cache tells which one it is."""
 
     @override
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: FlashAttentionMetadata
     ) -> Tensor:
+        check_counts(query, key)
+        codec, kernels = self._open(kv_cache), self._kernels_of(query)
+        kernels.write_slots(key, value, kv_cache, attn_metadata.slot_mapping, codec)
+        return self.read(query, kv_cache=kv_cache, attn_metadata=attn_metadata)
+
+    @override
+    def read(self, query: Tensor, kv_cache: Tensor, attn_metadata: FlashAttentionMetadata) -> Tensor:
         codec, metadata = self._open(kv_cache), attn_metadata
-        if self._kernels is None or self._kernels[0] != query.dtype:
-            self._kernels = query.dtype, select_quantised_kernels(query.device, query.dtype)
-        _, kernels = self._kernels
-        kernels.write_slots(key, value, kv_cache, metadata.slot_mapping, codec)
-        return kernels.paged_attention(
+        return self._kernels_of(query).paged_attention(
             query,
             kv_cache,
             codec,
@@ -217,10 +221,19 @@ class QuantisedImpl(AttentionImpl[FlashAttentionMetadata]):
             max_seq_len=metadata.max_seq_len,
         )
 
+    def _kernels_of(self, query: Tensor) -> QuantisedKernels:
+        if self._kernels is None or self._kernels[0] != query.dtype:
+            self._kernels = query.dtype, select_quantised_kernels(query.device, query.dtype)
+        return self._kernels[1]
+
     def _open(self, kv_cache: Tensor) -> SlotCodec:
-        """The codec for a cache; kept, since a layer's cache stays the same."""
-        codec = self._codec
-        if codec is None or codec.slot.slot_bytes != kv_cache.shape[3] or codec.device != kv_cache.device:
+        """The codec for a cache; kept, since a layer's cache and factors stay the same."""
+        factors = self.key_factor, self.value_factor
+        if self._codec is None or self._codec[:2] != factors or not _codes(self._codec[2], kv_cache):
             slot = format_of_width(self.modes(), self.layer.head_size, kv_cache.shape[3])
-            codec = self._codec = SlotCodec(slot, kv_cache.device, self.key_factor, self.value_factor)
-        return codec
+            self._codec = (*factors, SlotCodec(slot, kv_cache.device, *factors))
+        return self._codec[2]
+
+
+def _codes(codec: SlotCodec, kv_cache: Tensor) -> bool:
+    return codec.slot.slot_bytes == kv_cache.shape[3] and codec.device == kv_cache.device

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from genericbuilders.backends.host import Ints
 from genericbuilders.specs import MambaSpec
 
-__all__ = ["ChunkPlan", "Ints", "chunk_step", "plan_chunks", "plan_uniform"]
-
-Ints: TypeAlias = npt.NDArray[np.integer]
+__all__ = ["ChunkPlan", "chunk_step", "plan_chunks", "plan_uniform"]
 
 UNCHUNKED = 1 << 30
 """A chunk that no row is longer than, in tokens."""

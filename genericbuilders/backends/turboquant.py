@@ -12,10 +12,10 @@ from collections.abc import Collection
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.backends.quantised_base import QuantisedBuilder, QuantisedImpl
+from genericbuilders.backends.quantised_base import QuantisedBuilder, QuantisedImpl, QuantisedModes
 from genericbuilders.specs import KVQuantMode
 
-__all__ = ["TURBOQUANT", "TurboQuantBuilder", "TurboQuantImpl"]
+__all__ = ["TURBOQUANT", "TurboQuantBuilder", "TurboQuantImpl", "TurboQuantModes"]
 
 MODES = (
     KVQuantMode.TURBOQUANT_K8V4,
@@ -26,7 +26,7 @@ MODES = (
 )
 
 
-class TurboQuantBuilder(QuantisedBuilder):
+class TurboQuantModes(QuantisedModes):
     """Values, and but for ``TURBOQUANT_K8V4`` keys, in 2 to 4 bits an element."""
 
     @classmethod
@@ -35,13 +35,12 @@ class TurboQuantBuilder(QuantisedBuilder):
         return MODES
 
 
-class TurboQuantImpl(QuantisedImpl):
-    """Values, and but for ``TURBOQUANT_K8V4`` keys, in 2 to 4 bits an element."""
+class TurboQuantBuilder(TurboQuantModes, QuantisedBuilder):
+    """The builder."""
 
-    @classmethod
-    @override
-    def modes(cls) -> Collection[KVQuantMode]:
-        return MODES
+
+class TurboQuantImpl(TurboQuantModes, QuantisedImpl):
+    """The implementation."""
 
 
 TURBOQUANT = BackendAdapter("turboquant", TurboQuantBuilder, TurboQuantImpl)

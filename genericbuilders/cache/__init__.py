@@ -18,7 +18,13 @@ from genericbuilders.cache.request_size import UNSIZED, RequestSize
 from genericbuilders.cache.rswa_manager import RSWAManager
 from genericbuilders.cache.sink_manager import SinkManager
 from genericbuilders.cache.tail_manager import TailManager
-from genericbuilders.cache.tensors import allocate_kv_caches, allocate_shared_kv_caches, copy_blocks, zero_blocks
+from genericbuilders.cache.tensors import (
+    allocate_kv_caches,
+    allocate_shared_kv_caches,
+    copy_blocks,
+    with_sharing_layers,
+    zero_blocks,
+)
 from genericbuilders.cache.window_manager import SlidingWindowManager
 
 __all__ = [
@@ -55,5 +61,6 @@ __all__ = [
     "hash_block",
     "make_manager",
     "plan_caches",
+    "with_sharing_layers",
     "zero_blocks",
 ]

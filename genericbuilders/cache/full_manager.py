@@ -45,8 +45,12 @@ class FullAttentionManager(KVCacheManager[F]):
         if not request_ids:
             return 0
         first, *others = (self.blocks_of(request_id) for request_id in request_ids)
-        common = next((index for index, block in enumerate(first) if block == NULL_BLOCK), len(first))
+        common = first.index(NULL_BLOCK) if NULL_BLOCK in first else len(first)
         for blocks in others:
             common = min(common, len(blocks))
-            common = next((index for index in range(common) if first[index] != blocks[index]), common)
+            if not common or first[0] != blocks[0]:
+                return 0
+            # Most often all are equal, which a comparison of slices sees at once.
+            if first[:common] != blocks[:common]:
+                common = next(index for index in range(common) if first[index] != blocks[index])
         return common

@@ -47,6 +47,11 @@ class GroupManager(ABC):
         return True
 
     @property
+    def shared_blocks(self) -> Sequence[int]:
+        """Blocks at the front of every request's columns that all of them share. Unless overridden: none."""
+        return ()
+
+    @property
     def unit(self) -> str:
         """What one block is, in messages, as a plural."""
         return f"blocks of {self.block_size} tokens"

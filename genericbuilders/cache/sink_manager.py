@@ -38,6 +38,11 @@ class SinkManager(FullAttentionManager[K]):
     def _served_key(cls, layer: KVCacheSpec) -> tuple[Hashable, ...] | None:
         return (SinkFullAttentionSpec, layer.sink_len) if isinstance(layer, SinkFullAttentionSpec) else None
 
+    @property
+    @override
+    def shared_blocks(self) -> Sequence[int]:
+        return self.sink_blocks
+
     @override
     def blocks_of(self, request_id: str) -> Sequence[int]:
         own = self._blocks.get(request_id)

@@ -11,7 +11,7 @@ from torch import Tensor
 from genericbuilders.adapter import Group, Layer
 from genericbuilders.config import KVCacheLayout
 
-__all__ = ["allocate_kv_caches", "allocate_shared_kv_caches", "copy_blocks", "zero_blocks"]
+__all__ = ["allocate_kv_caches", "allocate_shared_kv_caches", "copy_blocks", "with_sharing_layers", "zero_blocks"]
 
 # Bytes; as torch aligns its own tensors.
 ALIGNMENT = 64
@@ -20,7 +20,7 @@ ALIGNMENT = 64
 def allocate_kv_caches(
     groups: Sequence[Group], num_blocks: int | Sequence[int], device: torch.device
 ) -> Mapping[Layer, Tensor]:
-    """One zeroed buffer of pages for each layer, seen in the shape that the layer's back end states.
+    """One zeroed buffer of pages for each layer with a cache of its own, in the shape that its back end states.
 
     Args:
         groups: the layers.
@@ -39,7 +39,7 @@ def allocate_kv_caches(
     return {
         layer: _view(_zeros(count * group.kv_cache_spec.page_size_bytes, device), group, layer, count)
         for group, count in zip(groups, counts, strict=True)
-        for layer in group.layers
+        for layer in group.stored_layers
     }
 
 
@@ -60,17 +60,23 @@ def allocate_shared_kv_caches(
     Raises:
         ValueError: a shape does not fit into a page, or a layout cannot hold the padding of one.
     """
-    buffers = [_zeros(num_blocks * page_bytes, device) for _ in range(max(len(group.layers) for group in groups))]
+    most = max(len(group.stored_layers) for group in groups)
+    buffers = [_zeros(num_blocks * page_bytes, device) for _ in range(most)]
     return {
         layer: _view(buffer, group, layer, num_blocks)
         for group in groups
-        for layer, buffer in zip(group.layers, buffers, strict=False)
+        for layer, buffer in zip(group.stored_layers, buffers, strict=False)
     }
+
+
+def with_sharing_layers(kv_caches: Mapping[Layer, Tensor], groups: Sequence[Group]) -> Mapping[Layer, Tensor]:
+    """The same memory, also under each layer of ``groups`` that shares another's cache."""
+    return {**kv_caches, **{layer: kv_caches[layer.cache_owner] for group in groups for layer in group.layers}}
 
 
 def zero_blocks(group: Group, kv_caches: Mapping[Layer, Tensor], block_ids: Sequence[int]) -> None:
     """Clear blocks in all of a group's layers, each by its own page size and layout."""
-    for layer in group.layers:
+    for layer in group.stored_layers:
         pages = _by_block(layer, kv_caches[layer])
         pages[torch.tensor(block_ids, dtype=torch.int64, device=pages.device)] = 0
 
@@ -87,7 +93,7 @@ def copy_blocks(
     """
     if len(sources) != len(targets):
         raise ValueError(f"{len(sources)} blocks cannot be copied to {len(targets)}; give a target for each")
-    for layer in group.layers:
+    for layer in group.stored_layers:
         pages = _by_block(layer, kv_caches[layer])
         at = torch.tensor([sources, targets], dtype=torch.int64, device=pages.device)
         pages[at[1]] = pages[at[0]]

@@ -131,16 +131,21 @@ def write_stdout(out: TextIO, report: Report, form: Form | None) -> None:
 def check_lines(report: Report) -> Iterator[str]:
     """What would change, as ``file:line:column: rule: message``, at least one line for each such file."""
     for result in report.run.changed:
-        path = printable(report.short(result.path))
+        path = _on_one_line(report.short(result.path))
         changes = [each for each in _findings(result) if each.changes]
         for each in changes or [Finding(1, 1, "rewrite", "the file would be rewritten", True)]:
-            message = " ".join(printable(each.message).split())
+            message = _on_one_line(" ".join(each.message.split()))
             yield f"{path}:{each.line}:{each.column}: {each.rule}: {message}"
 
 
 def printable(text: str) -> str:
     """The text without what could move a terminal's cursor or change its colours."""
     return "".join(char if char.isprintable() or char == "\n" else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _on_one_line(text: str) -> str:
+    """`printable`, for a format that has a line for each finding: a name with a line end must not make another."""
+    return printable(text).replace("\n", "\N{REPLACEMENT CHARACTER}")
 
 
 class _Console(Console):

@@ -15,13 +15,16 @@ from torch import Tensor
 
 from genericbuilders.adapter import Group, Layer, Step
 from genericbuilders.backends.cross import ENCODER_ROWS
+from genericbuilders.backends.fast_prefill import LOGITS_TOKENS, skips_tokens
 from genericbuilders.cache import BlockTable, KVCacheCoordinator
 from genericbuilders.cache.block_table import PADDING_SLOT
 from genericbuilders.config import EngineConfig
+from genericbuilders.engine.common_prefix import CommonPrefixes
 from genericbuilders.engine.cudagraph import CUDAGraphMode, CUDAGraphResolution, resolve_cudagraph_mode
 from genericbuilders.engine.encoder_batch import NO_ENCODER_TOKENS, EncoderStage, TokenPlaces
 from genericbuilders.engine.input_batch import StepBuffer, TokenTable
 from genericbuilders.engine.scheduler import ScheduledRow
+from genericbuilders.engine.sharing import cache_groups
 from genericbuilders.engine.stats import EngineStats, kv_bytes_read
 from genericbuilders.keys import TypedMap
 from genericbuilders.metadata import IS_PREFILLING, CommonAttentionMetadata
@@ -36,7 +39,8 @@ class ModelRunner:
     Args:
         model: what runs.
         config: the run's settings.
-        groups: the model's layers, each bound to its back end, in the order of the coordinator's managers.
+        groups: the model's layers, each bound to its back end: in the order of the coordinator's managers, and behind
+            them the groups without caches of their own.
         kv_caches: each layer's cache, allocated once.
         coordinator: knows each request's blocks.
     """
@@ -55,10 +59,13 @@ class ModelRunner:
         self.kv_caches = kv_caches
         self.coordinator = coordinator
         self.stats: EngineStats = EngineStats()
+        self._common_prefixes = CommonPrefixes([group for group in groups if group.stored_layers], coordinator)
         self._encoder = None if model.encoder is None else EncoderStage(model.encoder, config, model.device)
         rows, tokens, device = config.max_num_seqs, config.max_num_batched_tokens, model.device
         self._tokens = TokenTable(rows, config.max_model_len)
-        self._tables = [_GroupTables(group, config, device) for group in groups]
+        self._tables = [_GroupTables(group, config, device) for group in groups if group.stored_layers]
+        self._cache_groups = cache_groups(groups)
+        self._may_skip = any(LOGITS_TOKENS in group.adapter.needs for group in groups)
         self._input_ids = StepBuffer(tokens, torch.int64, device)
         self._positions = StepBuffer(tokens, torch.int64, device)
         self._query_start_loc = StepBuffer(rows + 1, torch.int32, device)
@@ -89,16 +96,26 @@ class ModelRunner:
         if encoded is not None:
             common.inputs.put(ENCODER_ROWS, encoded.rows)
             self.stats.num_encoder_tokens += len(encoded.states)
+        logits_tokens = ends[sampling] - 1
+        if self._may_skip:
+            common.inputs.put(LOGITS_TOKENS, torch.as_tensor(logits_tokens))
         step = Step()
-        for group, (block_table, slot_mapping) in zip(self.groups, filled, strict=True):
-            group.build(common.for_group(block_table, slot_mapping), step)
-            self.stats.kv_bytes_read += kv_bytes_read(group, common)
+        shared = self._common_prefixes.find([row.request.request_id for row in rows], int(starts.min()))
+        for place, (group, index) in enumerate(zip(self.groups, self._cache_groups, strict=True)):
+            # A group that only reads another's caches may run for fewer rows than share the prefix.
+            group.build(common.for_group(*filled[index]), step, shared[index] if index == place else 0)
+            self.stats.kv_bytes_read += kv_bytes_read(group, common, step)
 
         return self.model.forward(
             self._input_ids.fill(token_ids),
             self._positions.fill(positions),
-            ForwardContext(step, self.kv_caches, None if encoded is None else encoded.states),
-            self._logits_indices.fill(ends[sampling] - 1),
+            ForwardContext(
+                step,
+                self.kv_caches,
+                None if encoded is None else encoded.states,
+                skips_tokens=self._may_skip and skips_tokens(common),
+            ),
+            self._logits_indices.fill(logits_tokens),
         )
 
     @property

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from genericbuilders.adapter import Adapter, BindError, Group, Layer
 from genericbuilders.backends.cross import ENCODER_ROWS
+from genericbuilders.backends.fast_prefill import LOGITS_TOKENS
 from genericbuilders.cache import (
     BlockPool,
     CachePlan,
@@ -23,11 +24,13 @@ from genericbuilders.cache import (
     allocate_shared_kv_caches,
     make_manager,
     plan_caches,
+    with_sharing_layers,
     zero_blocks,
 )
-from genericbuilders.config import EngineConfig, KVCacheLayout
+from genericbuilders.config import CommonPrefixRule, EngineConfig, KVCacheLayout
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.runner import ModelRunner
+from genericbuilders.engine.sharing import check_shared_caches
 from genericbuilders.keys import Key
 from genericbuilders.metadata import IS_PREFILLING
 from genericbuilders.model import EncoderModel, LoadedModel, LoadError, LoadOptions, Model, ModelLoader, PlacedLayer
@@ -65,6 +68,7 @@ class EngineOptions:
         enable_prefix_caching: keep full blocks for later requests with the same prefix.
         hybrid_kv_cache: let layers that attend over a window or a chunk give blocks back; without it they keep all
             blocks, and still attend over what they did. States stay states either way.
+        common_prefix_rule: see `EngineConfig`.
     """
 
     block_size: int = 16
@@ -74,6 +78,7 @@ class EngineOptions:
     max_model_len: int | None = None
     enable_prefix_caching: bool = True
     hybrid_kv_cache: bool = True
+    common_prefix_rule: CommonPrefixRule | None = None
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,8 @@ class EngineSetup:
     Attributes:
         loaded: the model and its tokenizer.
         config: the run's settings.
-        groups: the model's layers, each bound to its back end.
-        plan: each group's blocks.
+        groups: the model's layers, each bound to its back end; those that only read another group's caches come last.
+        plan: the blocks of each group that has caches.
     """
 
     loaded: LoadedModel
@@ -99,17 +104,22 @@ class EngineSetup:
             ValueError: a cache's shape or layout does not fit its pages, or a pool has no block beside those that all
                 requests share.
             NoManagerError: no cache manager serves a layer's spec.
+            MissingSinksError: a layer's sinks were not set.
         """
+        storing = [group for group in self.groups if group.stored_layers]
         shared = self.plan.strategy is PoolStrategy.ONE_POOL
         counts = self.plan.num_blocks
         pools = [BlockPool(counts[0])] * len(counts) if shared else [BlockPool(count) for count in counts]
         managers = [
-            make_manager(group.kv_cache_spec, pool, self.config) for group, pool in zip(self.groups, pools, strict=True)
+            make_manager(group.kv_cache_spec, pool, self.config) for group, pool in zip(storing, pools, strict=True)
         ]
-        caches = self._allocate()
+        caches = with_sharing_layers(self._allocate(storing), self.groups)
+        for group, manager in zip(storing, managers, strict=True):
+            if manager.shared_blocks:
+                group.fill_shared_blocks(caches, manager.shared_blocks)
 
         def clear(group: int, block_ids: Sequence[int]) -> None:
-            zero_blocks(self.groups[group], caches, block_ids)
+            zero_blocks(storing[group], caches, block_ids)
 
         coordinator = KVCacheCoordinator(
             managers, enable_prefix_caching=self.config.enable_prefix_caching, clear=clear if shared else None
@@ -117,12 +127,12 @@ class EngineSetup:
         runner = ModelRunner(self.loaded.model, self.config, self.groups, caches, coordinator)
         return Engine(runner, self.loaded.tokenizer)
 
-    def _allocate(self) -> Mapping[Layer, Tensor]:
+    def _allocate(self, groups: Sequence[Group]) -> Mapping[Layer, Tensor]:
         device = self.loaded.model.device
         if self.plan.strategy is PoolStrategy.ONE_POOL:
             first = self.plan.groups[0]
-            return allocate_shared_kv_caches(self.groups, first.num_blocks, first.page_bytes, device)
-        return allocate_kv_caches(self.groups, self.plan.num_blocks, device)
+            return allocate_shared_kv_caches(groups, first.num_blocks, first.page_bytes, device)
+        return allocate_kv_caches(groups, self.plan.num_blocks, device)
 
 
 def load_model(path: Path, loaders: Sequence[ModelLoader], options: LoadOptions) -> LoadedModel:
@@ -179,7 +189,8 @@ def prepare(loaded: LoadedModel, options: EngineOptions) -> EngineSetup:
     """Bind the model's layers and plan their caches; see `build_engine`."""
     model, config = loaded.model, _engine_config(loaded.model, options)
     members = _members(model, options.hybrid_kv_cache)
-    provided = (IS_PREFILLING,) if model.encoder is None else (IS_PREFILLING, ENCODER_ROWS)
+    always: tuple[Key, ...] = (IS_PREFILLING, LOGITS_TOKENS)
+    provided = always if model.encoder is None else (*always, ENCODER_ROWS)
     groups = _bind(members, model, config, provided)
     return EngineSetup(loaded, config, groups, _plan(members, model, config))
 
@@ -195,10 +206,15 @@ def plan_model(model: Model, options: EngineOptions) -> CachePlan:
 
 
 def _plan(members: _Members, model: Model, config: EngineConfig) -> CachePlan:
-    specs = [KVCacheGroupSpec(tuple(layer.name for layer in layers), spec) for (_, spec), layers in members.items()]
+    stored = [(spec, _stored_names(layers)) for (_, spec), layers in members.items()]
+    specs = [KVCacheGroupSpec(names, spec) for spec, names in stored if names]
     # Pages of a shared pool are padded, which only this layout can hold.
     may_share = all(placed.layer.config.kv_cache_layout is KVCacheLayout.BLOCK_FIRST for placed in model.layers)
     return plan_caches(specs, config, int(_free_bytes(model.device) * FREE_MEMORY_SHARE), may_share=may_share)
+
+
+def _stored_names(layers: Sequence[Layer]) -> tuple[str, ...]:
+    return tuple(layer.name for layer in layers if layer.cache_owner is layer)
 
 
 def bind_groups(
@@ -206,7 +222,8 @@ def bind_groups(
 ) -> list[Group]:
     """Bind the model's layers, those of one adapter and one spec together, in the order of their first layers.
 
-    Adapters are told apart by identity, never by name.
+    Groups without a cache of their own, whose layers all read another group's, come behind all others. Adapters are
+    told apart by identity, never by name.
 
     Args:
         model: whose layers.
@@ -215,7 +232,8 @@ def bind_groups(
         hybrid_kv_cache: see `EngineOptions`.
 
     Raises:
-        BindError: a layer's spec and back end do not belong together, or a layer cannot keep all blocks.
+        BindError: a layer's spec and back end do not belong together, a layer cannot keep all blocks, or cannot share
+            the cache that it is to share.
     """
     return _bind(_members(model, hybrid_kv_cache), model, config, provided)
 
@@ -229,11 +247,13 @@ def _bind(
 
 
 def _members(model: Model | EncoderModel, hybrid_kv_cache: bool) -> _Members:
-    """The layers of each group, by back end and spec, in the order of their first layers."""
+    """The layers of each group, by back end and spec, in the order of `bind_groups`."""
+    specs = {placed.layer: _layer_spec(placed, hybrid_kv_cache) for placed in model.layers}
+    check_shared_caches(specs)
     members: dict[tuple[Adapter, KVCacheSpec], list[Layer]] = {}
-    for placed in model.layers:
-        members.setdefault((placed.layer.adapter, _layer_spec(placed, hybrid_kv_cache)), []).append(placed.layer)
-    return members
+    for layer, spec in specs.items():
+        members.setdefault((layer.adapter, spec), []).append(layer)
+    return dict(sorted(members.items(), key=lambda each: all(layer.cache_owner is not layer for layer in each[1])))
 
 
 def _layer_spec(placed: PlacedLayer, hybrid_kv_cache: bool) -> KVCacheSpec:
@@ -263,6 +283,7 @@ def _engine_config(model: Model, options: EngineOptions) -> EngineConfig:
         num_blocks=options.num_blocks,
         dtype=model.dtype,
         enable_prefix_caching=options.enable_prefix_caching,
+        common_prefix_rule=options.common_prefix_rule,
         layers={placed.layer.name: placed.layer.config for placed in model.layers},
     )
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from genericbuilders.adapter import Group
+import numpy as np
+
+from genericbuilders.adapter import Group, Step
+from genericbuilders.backends.fast_prefill import FAST_PREFILL, LOGITS_TOKENS, skips_tokens
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.quantised import QUANTISED
 from genericbuilders.metadata import CommonAttentionMetadata
@@ -36,19 +39,33 @@ class EngineStats:
     kv_bytes_read: int = 0
 
 
-def kv_bytes_read(group: Group, common: CommonAttentionMetadata) -> int:
+def kv_bytes_read(group: Group, common: CommonAttentionMetadata, step: Step) -> int:
     """The bytes of keys and values that a group's layers read for a batch; 0 for a back end that is not counted.
+
+    A prefix that is attended over once for all rows counts once.
 
     A runner's way to one back end's own: `owns` gives the group its types back, and with them its spec's fields.
     """
     if FLASH_ATTN.owns(group):
-        return _whole_sequences(group.spec, common) * len(group.layers)
+        repeated = group.metadata(step).common_prefix_len * (common.num_reqs - 1)
+        return _whole_sequences(group.spec, common, repeated) * len(group.layers)
     for adapter in QUANTISED:
         if adapter.owns(group):
             return _whole_sequences(group.spec, common) * len(group.layers)
+    if FAST_PREFILL.owns(group):
+        return _wanted_sequences(group.spec, common) * len(group.layers)
     return 0
 
 
-def _whole_sequences(spec: AttentionSpec, common: CommonAttentionMetadata) -> int:
-    """The bytes of all sequences in one layer's cache, as the spec states them for a token."""
-    return int(common.seq_lens_cpu.numpy().sum()) * spec.num_kv_heads * spec.state_content_size_bytes
+def _whole_sequences(spec: AttentionSpec, common: CommonAttentionMetadata, repeated: int = 0) -> int:
+    """The bytes of all sequences, less ``repeated`` tokens, in one layer's cache, as the spec states them for one."""
+    return (int(common.seq_lens_cpu.numpy().sum()) - repeated) * spec.num_kv_heads * spec.state_content_size_bytes
+
+
+def _wanted_sequences(spec: AttentionSpec, common: CommonAttentionMetadata) -> int:
+    """The same of the sequences that a token runs for, where layers skip tokens."""
+    if not skips_tokens(common):
+        return _whole_sequences(spec, common)
+    before = np.searchsorted(common.inputs[LOGITS_TOKENS].numpy(), common.query_start_loc_cpu.numpy())
+    lens = common.seq_lens_cpu.numpy()[np.diff(before) > 0]
+    return int(lens.sum()) * spec.num_kv_heads * spec.state_content_size_bytes

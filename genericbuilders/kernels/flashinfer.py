@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,9 +25,12 @@ __all__ = [
     "FlashInferPlanner",
     "Heads",
     "PageInputs",
+    "PageList",
     "page_inputs",
     "why_not_flashinfer",
 ]
+
+Ints: TypeAlias = npt.NDArray[np.integer]
 
 # What its kernels are compiled for; others exist for latent attention only.
 HEAD_SIZES = (64, 128, 256)
@@ -61,23 +67,51 @@ class Heads:
 
 
 @dataclass(frozen=True, eq=False)
+class PageList:
+    """A batch's blocks, one row behind the other: gathered when first asked for, since other kernels take the table.
+
+    Attributes:
+        block_table: ``[num_rows, max_blocks]`` int32, or more rows, on the device.
+        starts: ``[num_rows + 1]`` int32 on the host: where each row's blocks start in the list.
+    """
+
+    block_table: Tensor
+    starts: Ints
+
+    @cached_property
+    def blocks(self) -> Tensor:
+        """``[starts[-1]]`` int32. Waits for no device."""
+        starts, table = self.starts, self.block_table
+        rows = np.arange(len(starts) - 1) * table.shape[1] - starts[:-1]
+        places = np.arange(int(starts[-1])) + rows.repeat(starts[1:] - starts[:-1])
+        return table.reshape(-1).index_select(0, torch.as_tensor(places).to(table.device, non_blocking=True))
+
+
+@dataclass(frozen=True, eq=False)
 class PageInputs:
     """What FlashInfer is told of a batch. The pages are on the device; all else is on the host, where it plans.
 
     Attributes:
         qo_indptr: ``[num_rows + 1]`` int32: where each row's new tokens start.
         paged_kv_indptr: ``[num_rows + 1]`` int32: where each row's pages start in ``paged_kv_indices``.
-        paged_kv_indices: ``[paged_kv_indptr[-1]]`` int32, on the device: the rows' blocks, one row behind the other.
         paged_kv_last_page_len: ``[num_rows]`` int32: tokens in each row's last page, 1 to ``page_size``; 0 for a row
             without pages.
         page_size: tokens in a page.
+        pages: the pages of these rows, and maybe of others before and behind them.
+        first_page: pages of others before them.
     """
 
     qo_indptr: Tensor
     paged_kv_indptr: Tensor
-    paged_kv_indices: Tensor
     paged_kv_last_page_len: Tensor
     page_size: int
+    pages: PageList
+    first_page: int = 0
+
+    @property
+    def paged_kv_indices(self) -> Tensor:
+        """``[paged_kv_indptr[-1]]`` int32, on the device: the rows' blocks, one row behind the other."""
+        return self.pages.blocks[self.first_page : self.first_page + int(self.paged_kv_indptr[-1])]
 
     def rows(self, first: int, last: int) -> PageInputs:
         """The same for the rows from ``first`` up to ``last``, whose tokens and pages are then counted from 0."""
@@ -85,9 +119,10 @@ class PageInputs:
         return PageInputs(
             tokens - tokens[0],
             pages - pages[0],
-            self.paged_kv_indices[int(pages[0]) : int(pages[-1])],
             self.paged_kv_last_page_len[first:last],
             self.page_size,
+            self.pages,
+            self.first_page + int(pages[0]),
         )
 
 
@@ -101,24 +136,26 @@ def page_inputs(query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, 
         page_size: tokens in a page.
 
     Raises:
-        ValueError: the table has fewer columns than a sequence has pages.
+        ValueError: the table has fewer columns than a sequence has pages, or fewer rows than there are sequences.
     """
-    lengths = seq_lens.numpy()
-    counts = -(-lengths // page_size)
-    indptr = np.zeros(len(lengths) + 1, dtype=np.int32)
-    np.cumsum(counts, out=indptr[1:])
+    lengths: Ints = seq_lens.numpy()
+    if len(block_table) < len(lengths):
+        raise ValueError(f"block_table has {len(block_table)} rows for {len(lengths)} requests")
+    up = lengths + (page_size - 1)
+    counts = up // page_size
+    starts = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.add.accumulate(counts, out=starts[1:])
     if counts.max(initial=0) > block_table.shape[1]:
         row = int(counts.argmax())
         raise ValueError(
             f"block_table has {block_table.shape[1]} columns, and row {row}, a sequence of {lengths[row]} tokens in "
             f"blocks of {page_size}, needs {counts[row]}"
         )
-    owner = np.arange(len(lengths)).repeat(counts)
-    column = np.arange(int(indptr[-1])) - indptr[:-1].repeat(counts)
-    places = torch.as_tensor(np.stack((owner, column))).to(block_table.device, non_blocking=True)
-    last = np.where(lengths > 0, lengths - (counts - 1) * page_size, 0).astype(np.int32)
+    last = (up - counts * page_size + 1).astype(np.int32, copy=False)
+    if np.count_nonzero(lengths) < len(lengths):
+        last[lengths == 0] = 0
     return PageInputs(
-        query_start_loc, torch.as_tensor(indptr), block_table[places[0], places[1]], torch.as_tensor(last), page_size
+        query_start_loc, torch.as_tensor(starts), torch.as_tensor(last), page_size, PageList(block_table, starts)
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["merge_attention_states"]
+__all__ = ["merge_attention_states", "merge_prefix"]
 
 
 def merge_attention_states(
@@ -61,3 +61,25 @@ def merge_attention_states(
     if lse is not None:
         lse.copy_(whole)
     return total.to(outs[0].dtype) if out is None else out.copy_(total)
+
+
+def merge_prefix(prefix: Tensor, prefix_lse: Tensor, rest: Tensor, rest_lse: Tensor) -> Tensor:
+    """`merge_attention_states` of two parts, in as few operations as it takes; ``rest`` may be written to.
+
+    What the prefix weighs is ``sigmoid(prefix_lse - rest_lse)``. A part that saw nothing has to be zero, as kernels
+    leave it.
+
+    Args:
+        prefix: ``[num_tokens, num_heads, value_head_size]``.
+        prefix_lse: ``[num_tokens, num_heads]``, float32 or float64: natural logarithms.
+        rest: like ``prefix``.
+        rest_lse: like ``prefix_lse``.
+
+    Returns:
+        ``[num_tokens, num_heads, value_head_size]``, of the parts' dtype.
+    """
+    # Where neither saw anything the difference is NaN, and both are zero.
+    share = torch.sigmoid(prefix_lse - rest_lse).nan_to_num_(0.0)[..., None]
+    if rest.dtype == share.dtype:
+        return rest.lerp_(prefix, share)
+    return rest.to(share.dtype).lerp_(prefix.to(share.dtype), share).to(rest.dtype)

@@ -14,10 +14,12 @@ from genericbuilders.kernels.scoring import PLAIN, Scoring
 from genericbuilders.kernels.validation import (
     check_attention,
     check_block_table,
-    check_cache,
-    check_causal,
+    check_blocks,
     check_lse,
-    check_tokens,
+    check_requests,
+    check_slots,
+    check_write,
+    checked_counts,
 )
 
 __all__ = ["paged_attention", "write_kv_cache"]
@@ -39,14 +41,14 @@ def write_kv_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: T
         slot_mapping: ``[num_tokens]`` int64, or longer (a padded buffer).
 
     Raises:
-        ValueError: the caches do not agree, or ``slot_mapping`` is shorter than the keys.
+        ValueError: the caches do not agree, keys or values have other heads than they, ``slot_mapping`` is shorter than
+            the keys, or, on a CPU, names a slot that the cache does not have.
         TypeError: the caches' dtypes differ.
     """
-    check_cache(key_cache, value_cache)
+    check_write(key, value, key_cache, value_cache, slot_mapping)
     num_tokens, block_size = key.shape[0], key_cache.shape[1]
-    if slot_mapping.shape[0] < num_tokens:
-        raise ValueError(f"slot_mapping has {slot_mapping.shape[0]} entries for {num_tokens} tokens")
     slots = slot_mapping[:num_tokens]
+    check_slots(slots, key_cache.shape[0] * block_size)
     if slots.is_cuda:
         # The shape must not depend on the data under a CUDA graph. Unwritten tokens go to the null block, which
         # nobody reads.
@@ -122,18 +124,23 @@ def paged_attention(
         ``[num_tokens, num_heads, value_head_size]``, of the query's dtype.
 
     Raises:
-        ValueError: shapes that do not fit each other, a block table too narrow for a sequence, or, under ``causal``,
-            more new tokens than the sequence has.
+        ValueError: shapes that do not fit each other, a block table too narrow for a sequence, on a CPU a block that
+            the cache does not have or a length below 0, or, under ``causal``, more new tokens than the sequence has.
         TypeError: dtypes that differ.
     """
     check_attention(query, key_cache, value_cache)
     scoring.check_heads(query.shape[1])
     check_lse(lse, query)
+    check_requests(query_start_loc, seq_lens, block_table)
     num_reqs = query_start_loc.shape[0] - 1
     lengths, table = seq_lens[:num_reqs], block_table[:num_reqs]
     # Where asking for the lengths would wait for the device, their bound is checked instead.
-    asked = max_seq_len is None or max_query_len != 1 or lengths.device.type == "cpu"
-    check_block_table(lengths if asked else torch.tensor([max_seq_len or 0]), table, key_cache.shape[1])
+    if max_seq_len is None or max_query_len != 1 or lengths.device.type == "cpu":
+        # What the buffers hold for a row without tokens is nobody's length.
+        lengths = torch.where(query_start_loc.diff() > 0, lengths, 0)
+        check_block_table(lengths, table, key_cache.shape[1])
+    else:
+        check_block_table(torch.tensor([max_seq_len]), table, key_cache.shape[1])
     if max_seq_len is None:
         max_seq_len = int(lengths.max()) if num_reqs else 0
     if out is None:
@@ -155,6 +162,9 @@ def _attend_all(
 ) -> None:
     if max_query_len == 1:
         num_reqs, window, block_size = lengths.shape[0], call.scoring.sliding_window, call.key_cache.shape[1]
+        if lengths.device.type == "cpu":
+            starts = query_start_loc.numpy().astype(np.int64)
+            checked_counts(starts, lengths.numpy().astype(np.int64), call.query.shape[0], call.causal)
         counts = torch.where(lengths > 0, query_start_loc.diff(), 0)
         # A bound on lengths may be more than the table has room for.
         longest = min(max_seq_len, call.block_table.shape[1] * block_size)
@@ -175,12 +185,7 @@ def _cut(call: _Call, query_start_loc: Tensor, seq_lens: Tensor) -> tuple[_Rows,
     """Cut requests into segments and group alike ones: ``(first, last, widest, longest)`` for each chunk."""
     starts = query_start_loc.cpu().numpy().astype(np.int64)
     lengths = seq_lens.cpu().numpy().astype(np.int64)
-    num_tokens = call.query.shape[0]
-    for row in np.flatnonzero((starts[:-1] < 0) | (np.diff(starts) < 0) | (starts[1:] > num_tokens)).tolist():
-        check_tokens(row, int(starts[row]), int(starts[row + 1]), num_tokens)
-    counts = np.where(lengths != 0, np.diff(starts), 0)
-    for row in np.flatnonzero((lengths < 0) | (counts > lengths)).tolist():
-        check_causal(row, int(counts[row]), int(lengths[row]), call.causal)
+    counts = checked_counts(starts, lengths, call.query.shape[0], call.causal)
     pieces = -(-counts // MAX_SEGMENT)
     request = np.repeat(np.arange(len(counts)), pieces)
     ordinal = np.arange(len(request)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
@@ -234,6 +239,7 @@ def _attend(call: _Call, rows: _Rows, width: int, keys: int) -> None:
         within = (place >= rows.first[:, None]) & (place < rows.length[:, None])
         entries = call.block_table[rows.request[:, None], column.clamp(max=call.block_table.shape[1] - 1)]
     blocks = torch.where(column * block_size < rows.length[:, None], entries.long(), 0)
+    check_blocks(blocks, key_cache.shape[0])
     token_blocks, offsets = blocks[:, offsets // block_size], offsets % block_size
     unwritten = ~within[:, :, None, None]
     # A slot nobody wrote may hold NaN, which a weight of zero would not silence.
@@ -262,7 +268,8 @@ def _attend(call: _Call, rows: _Rows, width: int, keys: int) -> None:
         if call.lse is not None:
             # Invalid ones go to the row that nobody reads.
             kept = torch.where(valid, token, call.lse.shape[0] - 1)
-            call.lse[kept.flatten()] = sums.permute(0, 3, 1, 2).reshape(num_rows * width, -1)
+            by_token = sums.permute(0, 3, 1, 2).reshape(num_rows * width, -1)
+            call.lse[kept.flatten()] = by_token.to(call.lse.dtype)
     attended = attended.reshape(num_rows, num_kv_heads, group, width, -1).permute(0, 3, 1, 2, 4).flatten(2, 3)
     if width == 1:
         # One token in a row: nothing here depends on the data's shape, so that a CUDA graph can hold it. Invalid

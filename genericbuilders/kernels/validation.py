@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 __all__ = [
     "check_attention",
     "check_block_table",
+    "check_blocks",
     "check_cache",
     "check_causal",
+    "check_floating",
     "check_keys",
     "check_lse",
+    "check_requests",
     "check_rows",
+    "check_slots",
     "check_tokens",
     "check_varlen",
+    "check_write",
+    "checked_counts",
 ]
 
 
@@ -31,6 +39,16 @@ def check_rows(name: str, tensor: Tensor, num_axes: int) -> None:
             f"{name}'s last axis has stride {tensor.stride(-1)}; it must be 1: pass {name}.contiguous() or a view "
             "that leaves the last axis alone"
         )
+
+
+def check_floating(query: Tensor) -> None:
+    """Check that a query is of floating-point numbers: the result is of its dtype.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not query.is_floating_point():
+        raise TypeError(f"query is {query.dtype}; attention takes a floating-point dtype")
 
 
 def check_cache(key_cache: Tensor, value_cache: Tensor) -> None:
@@ -65,10 +83,11 @@ def check_attention(query: Tensor, key_cache: Tensor, value_cache: Tensor) -> No
 
     Raises:
         ValueError: the head sizes differ, or the heads do not divide.
-        TypeError: the dtypes differ.
+        TypeError: the dtypes differ, or are of integers.
     """
     check_cache(key_cache, value_cache)
     check_rows("query", query, 3)
+    check_floating(query)
     if query.shape[2] != key_cache.shape[3]:
         raise ValueError(
             f"query has head_size {query.shape[2]} and the cache {key_cache.shape[3]}: was the cache made for "
@@ -103,6 +122,86 @@ def check_block_table(seq_lens: Tensor, block_table: Tensor, block_size: int) ->
         raise TypeError(f"block_table is {block_table.dtype}; it must be torch.int32")
 
 
+def check_requests(query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor) -> None:
+    """Check that every request has a length and a row of the block table.
+
+    Args:
+        query_start_loc: ``[num_reqs + 1]``.
+        seq_lens: ``[num_reqs]``, or longer.
+        block_table: ``[num_reqs, max_blocks]``, or longer.
+
+    Raises:
+        ValueError: there are fewer lengths or rows.
+    """
+    num_reqs = query_start_loc.shape[0] - 1
+    if seq_lens.shape[0] < num_reqs or block_table.shape[0] < num_reqs:
+        raise ValueError(
+            f"query_start_loc describes {num_reqs} requests, seq_lens {seq_lens.shape[0]} and block_table "
+            f"{block_table.shape[0]}"
+        )
+
+
+def check_blocks(blocks: Tensor, num_blocks: int) -> None:
+    """Check, on the host, that a cache has the blocks that are read; a device would have to be waited for.
+
+    Args:
+        blocks: any shape, of integers.
+        num_blocks: blocks of the cache.
+
+    Raises:
+        ValueError: one is negative, or not below ``num_blocks``.
+    """
+    if blocks.device.type != "cpu" or not blocks.numel():
+        return
+    low, high = (int(end) for end in blocks.aminmax())
+    if low < 0 or high >= num_blocks:
+        raise ValueError(
+            f"block_table names block {low if low < 0 else high} within a sequence; the cache has blocks 0 to "
+            f"{num_blocks - 1}"
+        )
+
+
+def check_slots(slots: Tensor, num_slots: int) -> None:
+    """Check, on the host, that a cache has the slots that are written to; a device would have to be waited for.
+
+    Args:
+        slots: ``[num_tokens]``; those below 0 are not written.
+        num_slots: slots of the cache.
+
+    Raises:
+        ValueError: one is not below ``num_slots``.
+    """
+    if slots.device.type == "cpu" and slots.numel() and int(slots.max()) >= num_slots:
+        raise ValueError(f"slot_mapping names slot {int(slots.max())}; the cache has slots 0 to {num_slots - 1}")
+
+
+def check_write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slot_mapping: Tensor) -> None:
+    """Check that keys and values are what a cache keeps: an assignment would spread one head over all.
+
+    Args:
+        key: ``[num_tokens, num_kv_heads, head_size]``.
+        value: ``[num_tokens, num_kv_heads, value_head_size]``.
+        key_cache: ``[num_blocks, block_size, num_kv_heads, head_size]``.
+        value_cache: ``[num_blocks, block_size, num_kv_heads, value_head_size]``.
+        slot_mapping: ``[num_tokens]``, or longer.
+
+    Raises:
+        ValueError: shapes that do not fit each other.
+        TypeError: the caches' dtypes differ.
+    """
+    check_cache(key_cache, value_cache)
+    for name, tensor, cache in (("key", key, key_cache), ("value", value, value_cache)):
+        if tensor.dim() != 3 or tensor.shape[1:] != cache.shape[2:]:
+            raise ValueError(
+                f"{name} has [num_kv_heads, head_size] {tuple(tensor.shape[1:])} and the cache "
+                f"{tuple(cache.shape[2:])}: was the cache made for another layer?"
+            )
+    if value.shape[0] != key.shape[0]:
+        raise ValueError(f"key has {key.shape[0]} tokens and value {value.shape[0]}")
+    if slot_mapping.shape[0] < key.shape[0]:
+        raise ValueError(f"slot_mapping has {slot_mapping.shape[0]} entries for {key.shape[0]} tokens")
+
+
 def check_causal(row: int, num_new: int, length: int, causal: bool) -> None:
     """Check that each of a row's new tokens has a key, which the causal mask takes for granted.
 
@@ -121,6 +220,30 @@ def check_tokens(row: int, start: int, end: int, num_tokens: int) -> None:
     """
     if not 0 <= start <= end <= num_tokens:
         raise ValueError(f"query_start_loc says that row {row} is tokens {start} to {end}, of {num_tokens} tokens")
+
+
+def checked_counts(
+    starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], num_tokens: int, causal: bool
+) -> npt.NDArray[np.int64]:
+    """The new tokens of each row; none of a row whose sequence has no length.
+
+    Args:
+        starts: ``[num_rows + 1]``: where each row's new tokens begin.
+        lengths: ``[num_rows]``: of the sequences.
+        num_tokens: tokens that there are.
+        causal: whether each new token must have a key.
+
+    Raises:
+        ValueError: a row's tokens are not among those that there are, its length is negative, or, under ``causal``, it
+            has more tokens than its sequence; it is named.
+    """
+    counts = np.diff(starts)
+    for row in np.flatnonzero((starts[:-1] < 0) | (counts < 0) | (starts[1:] > num_tokens)).tolist():
+        check_tokens(row, int(starts[row]), int(starts[row + 1]), num_tokens)
+    counts = np.where(lengths != 0, counts, 0)
+    for row in np.flatnonzero((lengths < 0) | (counts > lengths)).tolist():
+        check_causal(row, int(counts[row]), int(lengths[row]), causal)
+    return counts
 
 
 def check_keys(row: int, first: int, last: int, num_keys: int) -> None:
@@ -167,8 +290,9 @@ def check_varlen(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Tensor
 
     Raises:
         ValueError: shapes that do not fit each other.
-        TypeError: dtypes that differ, or bounds that are not int32.
+        TypeError: dtypes that differ or are of integers, or bounds that are not int32.
     """
+    check_floating(query)
     if query.dim() != 3 or key.dim() != 3 or value.dim() != 3 or key.shape[:2] != value.shape[:2]:
         raise ValueError(
             f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} must be [tokens, "

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from genericbuilders.migration.scopes import Function, Names, rebinds
+from genericbuilders.migration.bindings import Function, Names, rebinds
 from genericbuilders.migration.source import Position, Source, why_it_stays
 from genericbuilders.migration.spec_uses import SPEC, Cast, Check, SpecUses, dotted, fields_of, read_uses
 
@@ -198,7 +198,11 @@ def _spec_parameter(function: Function, place: int, source: Source) -> Hint | No
     """The parameter called ``kv_cache_spec``; or that which the base gets first; or, hinted so, that at its place."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
-    optional = {each.arg for each, value in zip(reversed(positional), reversed(arguments.defaults), strict=False) if _is_none(value)}
+    optional = {
+        each.arg
+        for each, value in zip(reversed(positional), reversed(arguments.defaults), strict=False)
+        if _is_none(value)
+    }
     optional |= {
         each.arg for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if _is_none(value)
     }

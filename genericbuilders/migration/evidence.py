@@ -68,10 +68,13 @@ def find_evidence(project: Project, module: str, cls: ClassInfo) -> Evidence | N
     if inherited is not None:
         return inherited
     hook = cls.hook
-    if hook is not None and hook.annotation is not None and not is_wide(project, module, hook.annotation):
-        if _is_meant(project, module, hook):
-            where = f"hint of {hook.parameter} in get_cudagraph_support (line {hook.line})"
-            return Evidence(hook.annotation, where)
+    if (
+        hook is not None
+        and hook.annotation is not None
+        and not is_wide(project, module, hook.annotation)
+        and _is_meant(project, module, hook)
+    ):
+        return Evidence(hook.annotation, f"hint of {hook.parameter} in get_cudagraph_support (line {hook.line})")
     for kind, fields in (
         ("MambaSpec", STATE_FIELDS),
         ("SlidingWindowSpec", WINDOW_FIELDS),
@@ -178,7 +181,7 @@ def _inherited(project: Project, module: str, cls: ClassInfo) -> Evidence | None
     if base.is_ours:
         if len(base.ref.arguments) < 2:
             return None
-        given = base.ref.arguments[1]
+        given = base.ref.arguments[1].strip("'\"")
         return Evidence(WIDE if is_wide(project, module, given) else given, "its base's own argument")
     found = project.class_of(base.target)
     if found is None:

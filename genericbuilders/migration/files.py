@@ -204,10 +204,27 @@ def _fill(path: Path, data: bytes, status: os.stat_result | None) -> None:
         os.fsync(file.fileno())
     if status is not None:
         if hasattr(os, "chown"):
-            # Only root may give files away; for others it is theirs before and after.
-            with suppress(OSError):
-                os.chown(path, status.st_uid, status.st_gid)
+            _give(path, status)
         os.chmod(path, stat.S_IMODE(status.st_mode))
+
+
+def _give(path: Path, status: os.stat_result) -> None:
+    """Give a new file the owner and the group of the one that it is to replace.
+
+    Raises:
+        RefusedError: the owner cannot be kept. A group that cannot be is let go.
+    """
+    if not hasattr(os, "chown"):
+        return
+    try:
+        os.chown(path, status.st_uid, status.st_gid)
+    except OSError:
+        made = os.stat(path)
+        if made.st_uid != status.st_uid:
+            raise RefusedError(
+                f"it belongs to user {status.st_uid}, which user {made.st_uid}, who runs this program, cannot keep; "
+                "nothing was written, run it as its owner"
+            ) from None
 
 
 def _in_folder(top: Path) -> tuple[list[Path], list[Failure]]:
@@ -229,8 +246,12 @@ def _is_own(folder: Path) -> bool:
 
 
 def _named(named: Path, path: Path) -> Path:
-    if not os.path.lexists(path):
-        raise PathError(f"{named}: there is no such file or folder")
+    try:
+        os.lstat(path)
+    except FileNotFoundError:
+        raise PathError(f"{named}: there is no such file or folder") from None
+    except OSError as error:
+        raise PathError(f"{named}: {error.strerror or error}") from None
     if path.suffix != SUFFIX:
         raise PathError(f"{named}: it is not a Python file; the name must end in {SUFFIX}")
     return path

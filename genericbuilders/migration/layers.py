@@ -6,10 +6,10 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from genericbuilders.migration.bindings import Function, read_names, rebinds
 from genericbuilders.migration.modules import dotted
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.result import Finding
-from genericbuilders.migration.scopes import Function, read_names, rebinds
 from genericbuilders.migration.source import Position, Source, why_it_stays
 
 __all__ = ["LayerAssert", "find_layer_asserts"]
@@ -49,7 +49,9 @@ def find_layer_asserts(project: Project, module: str, tree: ast.Module, source: 
         return []
     found: list[LayerAssert] = []
     for owner, function in _functions(tree):
-        handles = {} if owner is None or rebinds(function, "self") else _handles(project, module, owner)
+        handles: Mapping[str, str] = {}
+        if owner is not None and not rebinds(function, "self"):
+            handles = _handles(project, module, owner)
         reader = _Reader(source, set(_steps(project, module, function)), handles)
         for body in _bodies(function.body):
             found += reader.read(body, documented=body is function.body)

@@ -8,13 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from genericbuilders.migration.bindings import Names, read_names
 from genericbuilders.migration.classes import ClassInfo, FunctionScope, describe_class
-from genericbuilders.migration.scopes import Names, read_names
 from genericbuilders.migration.source import Source
 from genericbuilders.migration.spec_uses import dotted
 
-__all__ = ["Factory", "ModuleInfo", "describe_module", "dotted"]
+__all__ = ["LINE_END", "Factory", "ModuleInfo", "absolute_module", "describe_module", "dotted"]
 
+# Lines as Python counts them: `str.splitlines` has more ends, form feeds among them.
+LINE_END = re.compile(r"\r\n|\r|\n")
 _TYPE_CALL = re.compile(r"\btype\([^()]*,")
 _INNER_CLASS = re.compile(r"^[ \t]+class\b", re.MULTILINE)
 _MARKER = re.compile(r"#\s*genericbuilders:\s*spec\s*=\s*([\w.]+(?:\s*\|\s*[\w.]+)*)")
@@ -103,7 +105,7 @@ def _markers(text: str) -> dict[int, str]:
     if "genericbuilders:" not in text:
         return {}
     found: dict[int, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(LINE_END.split(text), 1):
         match = _MARKER.search(line)
         if match is not None:
             found[number] = match[1]
@@ -119,7 +121,8 @@ class _Reader:
         self.reads_specs = "Spec" in text or "kv_cache_spec" in text
         self.makes_classes = False
         self.enters_functions = True
-        self.package = name.split(".") if is_package else name.split(".")[:-1]
+        self.name = name
+        self.is_package = is_package
         self.markers = markers
         self.imports: dict[str, list[str]] = {}
         self.checked: set[str] = set()
@@ -155,8 +158,8 @@ class _Reader:
                 if not self.enters_functions:
                     continue
                 arguments = node.args
-                names = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-                inner = FunctionScope(frozenset(names | (scope.names if scope else frozenset())))
+                taken = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+                inner = FunctionScope(frozenset(taken | (scope.names if scope else frozenset())))
                 self.read(node.body, inner, f"{prefix}{node.name}.<locals>.", checked)
             else:
                 self._simple(node, scope, at_top=not prefix)
@@ -176,7 +179,7 @@ class _Reader:
                 local = alias.asname or alias.name.partition(".")[0]
                 self._bind(local, alias.name if alias.asname else local, checked)
             return
-        module = self._absolute(node)
+        module = absolute_module(self.name, self.is_package, node)
         for alias in node.names:
             if alias.name == "*":
                 self.stars.append(module)
@@ -186,12 +189,6 @@ class _Reader:
     def _bind(self, local: str, origin: str, checked: bool) -> None:
         self.imports.setdefault(local, []).append(origin)
         (self.checked if checked else self.at_run_time).add(local)
-
-    def _absolute(self, node: ast.ImportFrom) -> str:
-        if not node.level:
-            return node.module or ""
-        parts = self.package[: len(self.package) - node.level + 1]
-        return ".".join([*parts, node.module] if node.module else parts)
 
     def _simple(self, node: ast.stmt, scope: FunctionScope | None, *, at_top: bool) -> None:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -209,6 +206,15 @@ class _Reader:
                 self.factories.append(_factory(call))
 
 
+def absolute_module(name: str, is_package: bool, node: ast.ImportFrom) -> str:
+    """The module from which a statement in the module ``name`` imports, dotted."""
+    if not node.level:
+        return node.module or ""
+    package = name.split(".") if is_package else name.split(".")[:-1]
+    parts = package[: len(package) - node.level + 1]
+    return ".".join([*parts, node.module] if node.module else parts)
+
+
 def _factory(call: ast.Call) -> Factory:
     name, bases = call.args[0], call.args[1]
     names = [dotted(each) for each in bases.elts] if isinstance(bases, ast.Tuple) else []
@@ -221,11 +227,17 @@ def _parts(node: ast.stmt) -> Iterator[tuple[Sequence[ast.stmt], bool]]:
     if isinstance(node, ast.If):
         yield node.body, _last(node.test) == "TYPE_CHECKING"
         yield node.orelse, False
-    elif isinstance(node, ast.Try):
+    elif isinstance(node, ast.Try | ast.TryStar):
         for part in (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody):
             yield part, False
-    elif isinstance(node, ast.With | ast.For | ast.While):
+    elif isinstance(node, ast.With | ast.AsyncWith):
         yield node.body, False
+    elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+        yield node.body, False
+        yield node.orelse, False
+    elif isinstance(node, ast.Match):
+        for case in node.cases:
+            yield case.body, False
 
 
 def _calls(node: ast.stmt) -> Iterator[ast.Call]:

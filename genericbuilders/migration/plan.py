@@ -9,17 +9,18 @@ from genericbuilders.migration.classes import ClassInfo
 from genericbuilders.migration.evidence import Evidence, assigned, doubt, find_evidence, init_of
 from genericbuilders.migration.known_builders import OLD_ROOTS
 from genericbuilders.migration.modules import ModuleInfo
+from genericbuilders.migration.naming import Names, UnnameableError
 from genericbuilders.migration.project import BuilderBase, Project
 from genericbuilders.migration.result import ClassReport, Finding, Outcome
 from genericbuilders.migration.source import Position
 from genericbuilders.migration.spec_names import identities, is_wide, lineage, members, same_spec
 from genericbuilders.migration.spec_uses import Check
+from genericbuilders.migration.values import wide_value
 
 __all__ = [
     "BASE_MODULE",
     "BASE_NAME",
     "COMMON_FIELDS",
-    "SPEC_MODULE",
     "SPEC_PARAMETER",
     "ClassPlan",
     "Planner",
@@ -30,7 +31,6 @@ __all__ = [
 BASE_MODULE = "genericbuilders_vllm.base"
 BASE_NAME = "AttentionMetadataBuilder"
 SPEC_PARAMETER = "SpecT"
-SPEC_MODULE = "vllm.v1.kv_cache_interface"
 # What every spec has, so that a hook with a wide hint may read it.
 COMMON_FIELDS = frozenset({"block_size", "page_size_bytes", "max_memory_usage_bytes", "copy_with_new_block_size"})
 
@@ -53,6 +53,7 @@ class ClassPlan:
         add_annotation: the class-level annotation to put in, as code.
         init_hint: the new hint of the spec in ``__init__``, as code.
         hook_hint: the same in ``get_cudagraph_support``.
+        is_parameter: whether the spec that the base gets is a type variable, which subclasses fill.
         imports: names to import, each with its module.
         moved: those of them that only checkers imported before.
     """
@@ -70,6 +71,7 @@ class ClassPlan:
     add_annotation: str | None = None
     init_hint: str | None = None
     hook_hint: str | None = None
+    is_parameter: bool = False
     imports: frozenset[tuple[str, str]] = frozenset()
     moved: frozenset[str] = frozenset()
 
@@ -140,10 +142,16 @@ class Planner(ABC):
         self.base: BuilderBase = base
         self.info: ModuleInfo = project.modules[module]
         self.evidence: Evidence | None = find_evidence(project, module, cls)
+        self.names: Names = Names(project, module, cls.line)
         self.findings: list[Finding] = []
         self.imports: set[tuple[str, str]] = set()
         self.moved: set[str] = set()
-        self.makes_fields: bool = project.makes_fields(module, cls)
+        # Why a class-level annotation may neither come nor go.
+        self.annotation_matters: str | None = None
+        if project.makes_fields(module, cls):
+            self.annotation_matters = "a decorator makes it a field, which its constructor takes"
+        elif project.reads_annotations(module, cls):
+            self.annotation_matters = "code here reads __annotations__ at run time"
 
     @abstractmethod
     def plan(self) -> ClassPlan:
@@ -154,37 +162,64 @@ class Planner(ABC):
         where = self.cls.line if line is None else line
         self.findings.append(Finding(where, self.cls.column if line is None else 1, rule, told, changes))
 
-    def code(self, spec: str, *, at_run_time: bool = False) -> str:
+    def code(self, spec: str, *, in_bases: bool = False) -> str:
         """A spec as code in this file; what is not imported yet will be.
 
         Args:
             spec: its classes.
-            at_run_time: whether Python itself has to find them, as in a class's base; what only checkers import is then
-                imported for all, and quoted otherwise.
+            in_bases: whether Python itself has to find them, for the class's base; what only checkers import is then
+                imported for all if it is vLLM's, and quoted otherwise.
+
+        Raises:
+            UnnameableError: it cannot be written there.
         """
-        quoted = False
-        parts: list[str] = []
-        for part in (each.strip() for each in spec.split("|")):
-            head = part.partition(".")[0]
-            bound = head in self.info.imports or any(each.qualname == head for each in self.info.classes)
-            if not bound:
-                part = part.rpartition(".")[2]
-                self.imports.add((SPEC_MODULE, part))
-            elif head in self.info.checked_only and at_run_time and part == head:
-                module, _, name = self.info.imports[head][0].rpartition(".")
-                if name == head:
-                    self.imports.add((module, name))
-                    self.moved.add(name)
-                    self.find(
-                        "run-time-import", f"{name} is imported at run time too, out of TYPE_CHECKING: a base names it"
-                    )
-                else:
-                    quoted = True
-            else:
-                quoted = quoted or head in self.info.checked_only
-            parts.append(part)
-        text = " | ".join(parts)
-        return f'"{text}"' if quoted else text
+        written = self.names.write(spec, in_bases=in_bases)
+        self.imports |= written.imports
+        self.moved |= written.moved
+        for name in sorted(written.moved):
+            told = f"{name} is imported above the class, under no condition such as TYPE_CHECKING: a base names it"
+            self.find("run-time-import", told)
+        return written.code
+
+    def obstacle(self, spec: str) -> ClassPlan | None:
+        """The plan for a class that cannot say a narrow spec without an error elsewhere; ``None`` if it can.
+
+        Args:
+            spec: what it would say.
+        """
+        if self.cls.annotation is not None and not is_wide(
+            self.project, self.module, self.cls.annotation.annotation or "KVCacheSpec"
+        ):
+            return None  # It says so already.
+        given = wide_value(self.project, self.module, self.cls)
+        if given is not None:
+            told = f"it takes a {spec}, but {given[1]} (line {given[0]}): check the type there first"
+            return leave(self.cls, Outcome.REFUSED, "wide-value", told, self.evidence)
+        below = self._narrowed_below(f"{self.module}.{self.cls.qualname}", spec)
+        if below is not None:
+            told = f"it takes a {spec}, but {below}: an attribute cannot be declared anew in a subclass. Take that "
+            told += "declaration away, or give this class a parameter for its spec"
+            return leave(self.cls, Outcome.REFUSED, "narrowed-below", told, self.evidence)
+        return None
+
+    def _narrowed_below(self, target: str, spec: str) -> str | None:
+        for module, child in self.project.subclasses(target):
+            hint = None if child.annotation is None else child.annotation.annotation
+            if hint is not None and identities(self.project, module, hint) != identities(
+                self.project, self.module, spec
+            ):
+                return f"{child.name} below declares kv_cache_spec: {hint}"
+            found = self._narrowed_below(f"{module}.{child.qualname}", spec)
+            if found is not None:
+                return found
+        return None
+
+    def refused_name(self, reason: UnnameableError) -> ClassPlan:
+        """The plan for a class whose spec cannot be written where it would have to stand."""
+        spec = "" if self.evidence is None else self.evidence.spec
+        told = f"its spec {spec} cannot be written here: {reason}. Import or define it above the class, or name it by "
+        told += "a marker, # genericbuilders: spec=NAME"
+        return leave(self.cls, Outcome.REFUSED, "spec-unnameable", told, self.evidence)
 
     def report_false_hint(self, evidence: Evidence) -> None:
         """Tell of a hint that cannot be true."""
@@ -211,8 +246,12 @@ class Planner(ABC):
             told = f"{init.parameter}: {init.annotation} stays, since it may be None"
             self.find("optional-spec", told, init.line, changes=False)
             return None
+        try:
+            code = self.code(evidence.spec)
+        except UnnameableError:
+            return None  # a wide hint is not wrong
         self.find("init-hint", f"{init.parameter}: {init.annotation} becomes {evidence.spec}", init.line)
-        return self.code(evidence.spec)
+        return code
 
     def _hint_changes(self, evidence: Evidence) -> bool:
         init = self.cls.init

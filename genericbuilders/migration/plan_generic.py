@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import re
 from dataclasses import replace
 
 from typing_extensions import override
@@ -9,12 +11,19 @@ from typing_extensions import override
 from genericbuilders.migration.classes import ClassInfo
 from genericbuilders.migration.descendants import agreed_below
 from genericbuilders.migration.evidence import Evidence
+from genericbuilders.migration.naming import UnnameableError
+from genericbuilders.migration.parameters import no_parameter, num_parameters, parameter_name
 from genericbuilders.migration.plan import BASE_MODULE, SPEC_PARAMETER, ClassPlan, Planner, leave, refuse
 from genericbuilders.migration.project import BuilderBase, Project
 from genericbuilders.migration.result import ClassReport, Outcome
 from genericbuilders.migration.spec_names import same_spec, translated
+from genericbuilders.migration.words import free_name
 
 __all__ = ["plan_generic"]
+
+_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_HEADS = re.compile(r"(?<![\w.])[^\W\d]\w*")
+_BUILTINS = frozenset(dir(builtins))
 
 
 def plan_generic(project: Project, module: str, cls: ClassInfo) -> ClassPlan:
@@ -29,9 +38,12 @@ def plan_generic(project: Project, module: str, cls: ClassInfo) -> ClassPlan:
 class _GenericPlanner(Planner):
     @override
     def plan(self) -> ClassPlan:
-        if self.base.is_root or (self.base.is_ours and len(self.base.ref.arguments) < 2):
-            return self._plan_root()
-        return self._plan_derived()
+        try:
+            if self.base.is_root or (self.base.is_ours and len(self.base.ref.arguments) < 2):
+                return self._plan_root()
+            return self._plan_derived()
+        except UnnameableError as reason:
+            return self.refused_name(reason)
 
     def _plan_root(self) -> ClassPlan:
         evidence, differing = self._evidence_of_root()
@@ -48,8 +60,11 @@ class _GenericPlanner(Planner):
         if evidence.wide:
             self.report_doubt()
             return ClassPlan(self.cls, self.made(evidence))
+        obstacle = self.obstacle(evidence.spec)
+        if obstacle is not None:
+            return obstacle
         self.report_false_hint(evidence)
-        metadata, code = self._metadata(), self.code(evidence.spec, at_run_time=True)
+        metadata, code = self._metadata(), self.code(evidence.spec, in_bases=True)
         self.find("spec-argument", f"the base takes {metadata} and {evidence.spec}")
         drop = self._annotation_goes(evidence.spec)
         needless, hint = self.needless(evidence), self.init_hint(evidence)
@@ -58,10 +73,17 @@ class _GenericPlanner(Planner):
 
     def _plan_parameter(self, differing: str) -> ClassPlan:
         """A generic intermediate whose subclasses take different specs: the spec becomes a parameter of its own."""
-        metadata = self._metadata()
-        self.imports.add((BASE_MODULE, SPEC_PARAMETER))
-        self.find("spec-parameter", f"the base takes {metadata} and {SPEC_PARAMETER}, since {differing}")
-        return self._with_root(self.made(Evidence(SPEC_PARAMETER, differing)), (metadata, SPEC_PARAMETER), None, None)
+        reason = no_parameter(self.project, self.module, self.cls, self.base)
+        if reason is not None:
+            told = f"{differing}, but it cannot be given a parameter for the spec: {reason}. Give it one by hand"
+            return leave(self.cls, Outcome.REFUSED, "spec-parameter", told)
+        metadata, name = self._metadata(), parameter_name(self.project, self.module)
+        if name is None:
+            name = free_name(self.project.tree(self.module), SPEC_PARAMETER, "BuilderSpecT")
+            self.imports.add((BASE_MODULE, name if name == SPEC_PARAMETER else f"{SPEC_PARAMETER} as {name}"))
+        self.find("spec-parameter", f"the base takes {metadata} and {name}, since {differing}")
+        made = self._with_root(self.made(Evidence(name, differing)), (metadata, name), None, None)
+        return replace(made, is_parameter=True)
 
     def _with_root(
         self, report: ClassReport, arguments: tuple[str, ...], spec: str | None, hint: str | None, *, drop: bool = False
@@ -89,7 +111,7 @@ class _GenericPlanner(Planner):
         return (agreed if own is None and agreed is not None else own), differing
 
     def _plan_derived(self) -> ClassPlan:
-        evidence, given = self.evidence, _given_spec(self.project, self.base, self.module)
+        evidence, given = self.evidence, _given_spec(self.project, self.module, self.base)
         if evidence is None:
             return ClassPlan(self.cls, self.made(evidence))
         if given == SPEC_PARAMETER:
@@ -126,9 +148,9 @@ class _GenericPlanner(Planner):
     def _fill_parameter(self, evidence: Evidence) -> ClassPlan:
         """Give the spec to a base that has a parameter for it, behind those that it had."""
         given = self.base.ref.arguments
-        if len(given) > _num_parameters(self.project, self.base.target) or evidence.wide or evidence.inherited:
+        if len(given) != num_parameters(self.project, self.base.target) or evidence.wide or evidence.inherited:
             return ClassPlan(self.cls, self.made(evidence))
-        code = self.code(evidence.spec, at_run_time=True)
+        code = self.code(evidence.spec, in_bases=True)
         self.find("spec-argument", f"the base takes {evidence.spec}")
         drop, needless = self._annotation_goes(evidence.spec), self.needless(evidence)
         return ClassPlan(
@@ -156,13 +178,8 @@ class _GenericPlanner(Planner):
         if annotation.stays is not None:
             self.find("needless-annotation", f"it stays: {annotation.stays}", annotation.line, changes=False)
             return False
-        if self.makes_fields:
-            self.find(
-                "field-annotation",
-                "a decorator makes it a field, which its constructor takes: it stays",
-                annotation.line,
-                changes=False,
-            )
+        if self.annotation_matters is not None:
+            self.find("field-annotation", f"{self.annotation_matters}: it stays", annotation.line, changes=False)
             return False
         self.find("needless-annotation", f"the class says so to its base: {spec}", annotation.line)
         return True
@@ -173,42 +190,45 @@ class _GenericPlanner(Planner):
             return self.base.ref.arguments[0]
         returned = self.cls.build_returns
         if returned is None or returned in ("None", "Any"):
-            self.imports.add(("typing", "Any"))
-            self.find(
-                "metadata-unknown", "its build has no return hint, so that its metadata is Any; name it", changes=False
-            )
-            return "Any"
+            return self._any("has no return hint")
         bare = returned.strip("'\"")
-        head = bare.partition(".")[0]
-        imported = head in self.info.imports and head not in self.info.checked_only
-        above = any(each.qualname == bare and each.line < self.cls.line for each in self.info.classes)
-        return bare if imported or above else f'"{bare}"'
+        heads = {each for each in _HEADS.findall(bare) if each not in _BUILTINS}
+        if not all(self.names.is_findable(each) for each in heads) and not self.info.stars:
+            return self._any(f"returns {bare}, which names of the module alone do not tell")
+        listed = any(bare in ref.arguments for ref in self.cls.bases)
+        if self.project.is_type_variable(self.module, bare) and not listed:
+            return self._any(f"returns {bare}, a type variable that no base lists")
+        return bare if _NAME.fullmatch(bare) and self.names.is_known(bare) else f'"{bare}"'
+
+    def _any(self, reason: str) -> str:
+        """The metadata where nothing tells it."""
+        name = "Any" if self.names.is_free("Any", "typing.Any") else "AnyMetadata"
+        self.imports.add(("typing", "Any" if name == "Any" else f"Any as {name}"))
+        self.find("metadata-unknown", f"its build {reason}, so that its metadata is Any; name it", changes=False)
+        return name
 
 
-def _given_spec(project: Project, base: BuilderBase, module: str) -> str | None:
+def _given_spec(project: Project, module: str, base: BuilderBase) -> str | None:
     """The spec that a base gives its subclasses once it is migrated, as ``module`` writes it; ``None``: none."""
     if base.is_ours:
-        return base.ref.arguments[1] if len(base.ref.arguments) > 1 else None
+        if len(base.ref.arguments) < 2:
+            return None
+        given = base.ref.arguments[1].strip("'\"")
+        return SPEC_PARAMETER if given == parameter_name(project, module) else given
     found = project.class_of(base.target)
     if found is None:
         return None
     plan = plan_generic(project, *found)
     if plan.base_arguments is not None:
-        if plan.base_arguments[-1] == SPEC_PARAMETER or plan.report.spec is None:
+        if plan.is_parameter or plan.report.spec is None:
             return SPEC_PARAMETER
         return translated(project, found[0], module, plan.report.spec) or plan.report.spec
     own = project.base_of(*found)
-    given = None if own is None or own.is_root or own.is_dynamic else _given_spec(project, own, found[0])
-    return given if given in (None, SPEC_PARAMETER) else translated(project, found[0], module, given) or given
-
-
-def _num_parameters(project: Project, target: str) -> int:
-    """The type parameters that a class of the files has without that of its spec: those of its builder base."""
-    found = project.class_of(target)
-    if found is None:
-        return 0
-    base = project.base_of(*found)
-    variables = project.modules[found[0]].type_variables
-    imported = project.modules[found[0]].imports
-    given = () if base is None else base.ref.arguments[:1]
-    return sum(name in variables or (name in imported and len(name) <= 2) for name in given)
+    if own is None or own.is_root or own.is_dynamic:
+        return None
+    above = _given_spec(project, found[0], own)
+    if above == SPEC_PARAMETER and not own.is_ours:
+        # One in between passes on what it fills, and has no parameter of its own.
+        filled = len(own.ref.arguments) > num_parameters(project, own.target)
+        above = own.ref.arguments[-1] if filled else None
+    return above if above in (None, SPEC_PARAMETER) else translated(project, found[0], module, above) or above

@@ -7,10 +7,12 @@ from typing_extensions import override
 from genericbuilders.migration.classes import ClassInfo
 from genericbuilders.migration.evidence import Evidence, find_evidence
 from genericbuilders.migration.known_builders import KNOWN_ANNOTATED, KNOWN_BUILDERS
+from genericbuilders.migration.naming import UnnameableError
 from genericbuilders.migration.plan import COMMON_FIELDS, ClassPlan, Planner, leave, refuse
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.result import Outcome
 from genericbuilders.migration.spec_names import is_wide, same_spec, translated
+from genericbuilders.migration.values import hands_on
 
 __all__ = ["plan_widened"]
 
@@ -27,6 +29,12 @@ def plan_widened(project: Project, module: str, cls: ClassInfo) -> ClassPlan:
 class _WidenedPlanner(Planner):
     @override
     def plan(self) -> ClassPlan:
+        try:
+            return self._plan()
+        except UnnameableError as reason:
+            return self.refused_name(reason)
+
+    def _plan(self) -> ClassPlan:
         evidence = self.evidence
         if self.base.is_ours:
             return leave(self.cls, Outcome.UNCHANGED, evidence=evidence)
@@ -37,8 +45,11 @@ class _WidenedPlanner(Planner):
         self.report_false_hint(evidence)
         added: str | None = None
         if self.cls.annotation is None and not evidence.inherited and not self._base_says(evidence):
-            if self.makes_fields:
+            if self.annotation_matters is not None:
                 return self._plan_without(evidence, hook)
+            obstacle = self.obstacle(evidence.spec)
+            if obstacle is not None:
+                return obstacle
             self.find("add-annotation", f"kv_cache_spec: {evidence.spec} narrows what the base declares")
             added = self.code(evidence.spec)
         needless, hint = self.needless(evidence), self.init_hint(evidence)
@@ -58,8 +69,8 @@ class _WidenedPlanner(Planner):
         """The plan for a class that an annotation would give a field: what narrows the spec in its methods stays."""
         self.find(
             "field-annotation",
-            f"kv_cache_spec: {evidence.spec} would be a field, which the class's decorator hands to its constructor; "
-            "take the decorator away, or have the base say so (--target generic)",
+            f"kv_cache_spec: {evidence.spec} does not come: {self.annotation_matters}; have the base say so instead "
+            "(--target generic)",
             changes=False,
         )
         hint = self.init_hint(evidence)
@@ -91,6 +102,17 @@ class _WidenedPlanner(Planner):
                 changes=False,
             )
             return None
+        handed = hands_on(self.project.tree(self.module), self.cls.line, "get_cudagraph_support", hook.parameter)
+        if handed is not None:
+            self.find(
+                "hook-hint",
+                f"get_cudagraph_support hands its {hook.annotation} on (line {handed}); the base passes any spec, so "
+                "check the type first, then widen the hint",
+                hook.line,
+                changes=False,
+            )
+            return None
+        code = self.code("KVCacheSpec")
         told = f"{hook.parameter}: {hook.annotation} becomes KVCacheSpec, as the base passes it"
         self.find("hook-hint", told, hook.line)
-        return self.code("KVCacheSpec")
+        return code

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +14,7 @@ from pathlib import Path
 from genericbuilders.migration.classes import SPEC, BaseRef, ClassInfo
 from genericbuilders.migration.known_builders import KNOWN_BUILDERS, OLD_ROOTS, OUR_ROOTS, VLLM_ROOTS
 from genericbuilders.migration.modules import ModuleInfo, describe_module
+from genericbuilders.migration.scopes import ModuleScopes, read_scopes
 
 __all__ = ["BuilderBase", "Project"]
 
@@ -19,6 +22,7 @@ _MAX_DEPTH = 24
 # By their own names: those of dataclasses, attrs and pydantic, and of what wraps them under such a name. One too many
 # leaves an annotation to its author; one too few would change a constructor.
 _FIELD_MAKERS = frozenset({"dataclass", "pydantic_dataclass", "define", "mutable", "frozen", "attrs", "s"})
+_READERS = ("__annotations__", "get_type_hints", "get_annotations")
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,11 @@ class Project:
         default_factory=dict[tuple[str, str], "str | None"], repr=False
     )
     _bases: dict[str, BuilderBase | None] = field(default_factory=dict[str, "BuilderBase | None"], repr=False)
+    _ancestors: dict[str, list[tuple[str, ClassInfo]]] = field(
+        default_factory=dict[str, "list[tuple[str, ClassInfo]]"], repr=False
+    )
+    _trees: dict[str, ast.Module] = field(default_factory=dict[str, ast.Module], repr=False)
+    _scopes: dict[str, ModuleScopes] = field(default_factory=dict[str, ModuleScopes], repr=False)
 
     @classmethod
     def read(cls, files: Mapping[Path, str]) -> Project:
@@ -100,14 +109,47 @@ class Project:
         siblings = {name: loose[path.parent] for path, name in names.items() if path.parent in loose}
         return cls(modules, files, names, unparsed, siblings)
 
-    def is_imported_elsewhere(self, module: str, name: str) -> bool:
-        """Whether another file imports ``name`` from ``module``."""
-        whole = f"{module}.{name}"
-        return any(
-            whole in origins or module in each.stars
-            for each in self.modules.values()
-            for origins in (each.imports.get(name, ()),)
-        )
+    def text(self, module: str) -> str:
+        """A file's text."""
+        return self.texts[self._paths[module]]
+
+    def tree(self, module: str) -> ast.Module:
+        """A file's syntax, read once."""
+        if module not in self._trees:
+            self._trees[module] = ast.parse(self.text(module))
+        return self._trees[module]
+
+    def scopes(self, module: str) -> ModuleScopes:
+        """A file's names, read once."""
+        if module not in self._scopes:
+            self._scopes[module] = read_scopes(self.tree(module), module, self.modules[module].is_package)
+        return self._scopes[module]
+
+    def is_read_elsewhere(self, module: str, name: str) -> bool:
+        """Whether another file imports ``name`` from ``module``, or seems to read it there as an attribute."""
+        own = module.partition("@")[0]
+        whole = f"{own}.{name}"
+        if any(whole in each.imports.get(name, ()) or own in each.stars for each in self.modules.values()):
+            return True
+        read = re.compile(rf"\.\s*{name}\b|[\"']{name}[\"']")
+        if any(other != module and read.search(self.text(other)) for other in self._importers.get(own, ())):
+            return True
+        return any(other != module and whole in self.text(other) for other in self._patching)
+
+    def is_type_variable(self, module: str, name: str, depth: int = 0) -> bool:
+        """Whether what ``module`` calls ``name`` is known to be a type variable, of these files or this library."""
+        info = self.modules.get(module)
+        if info is None or depth > _MAX_DEPTH:
+            return False
+        if name in info.type_variables:
+            return True
+        head, _, rest = name.partition(".")
+        for origin in info.imports.get(head, ()):
+            whole = self._from_sibling(module, f"{origin}.{rest}" if rest else origin)
+            front, _, last = whole.rpartition(".")
+            if self.is_type_variable(front, last, depth + 1):
+                return True
+        return False
 
     def relevant(self) -> Sequence[Path]:
         """The files in which something could change, or has to be told."""
@@ -132,6 +174,11 @@ class Project:
             for name in cls.decorators
         )
 
+    def reads_annotations(self, module: str, cls: ClassInfo) -> bool:
+        """Whether code in a class's file, or in that of a class above it, may read annotations at run time."""
+        files = {module, *(name for name, _ in self.above(module, cls))}
+        return any(word in self.text(name) for name in files for word in _READERS)
+
     def factory_base(self, module: str, bases: Sequence[str]) -> str | None:
         """The builder among the bases of a class that a call makes."""
         return next(
@@ -154,6 +201,45 @@ class Project:
             self._resolved[key] = self._resolve(module, name, depth) if depth < _MAX_DEPTH else None
         return self._resolved[key]
 
+    def is_root(self, module: str, origin: str) -> bool:
+        """Whether a dotted name from anywhere, imported in ``module``, is vLLM's base of all builders."""
+        return self._follow(self._from_sibling(module, origin), 0) in VLLM_ROOTS
+
+    def above(self, module: str, cls: ClassInfo) -> Sequence[tuple[str, ClassInfo]]:
+        """All classes of the files above one, nearest first."""
+        key = f"{module}:{cls.qualname}:{cls.line}"
+        if key in self._ancestors:
+            return self._ancestors[key]
+        found = self._ancestors.setdefault(key, [])
+        waiting = [(module, cls)]
+        while waiting:
+            name, each = waiting.pop(0)
+            for ref in each.bases:
+                target = self.resolve(name, ref.name) if ref.name else None
+                base = None if target is None else self.class_of(target)
+                if base is not None and base not in found:
+                    found.append(base)
+                    waiting.append(base)
+        return found
+
+    def is_base(self, target: str) -> bool:
+        """Whether a qualified name is that of a base of all builders, vLLM's or this library's."""
+        return target in VLLM_ROOTS or target in OUR_ROOTS or target in OLD_ROOTS
+
+    def overridden(self, module: str, cls: ClassInfo, method: str) -> Sequence[tuple[str, ClassInfo]]:
+        """The classes above one, in the files, that define a method too, nearest first."""
+        return [above for above in self.above(module, cls) if method in above[1].methods]
+
+    def overriders(self, module: str, cls: ClassInfo, method: str) -> Sequence[tuple[str, ClassInfo]]:
+        """The classes below one, in the files, that define a method too."""
+        return [
+            (name, each)
+            for name, info in self.modules.items()
+            if info.has_getters or method != "get_builder_cls"
+            for each in info.classes
+            if method in each.methods and each is not cls and (module, cls) in self.above(name, each)
+        ]
+
     def class_of(self, qualified: str) -> tuple[str, ClassInfo] | None:
         """The module and class of a qualified name, if the class is in the files."""
         return self._by_name.get(qualified)
@@ -161,6 +247,31 @@ class Project:
     def subclasses(self, qualified: str) -> Sequence[tuple[str, ClassInfo]]:
         """The builders in the files whose builder base is ``qualified``."""
         return self._children.get(qualified, ())
+
+    @cached_property
+    def _paths(self) -> Mapping[str, Path]:
+        return {name: path for path, name in self.names.items()}
+
+    @cached_property
+    def _importers(self) -> Mapping[str, Sequence[str]]:
+        """By module, the files that import it as a whole, or a package that it is in."""
+        found: dict[str, list[str]] = {}
+        for name, module in self.modules.items():
+            for origin in {origin for origins in module.imports.values() for origin in origins}:
+                found.setdefault(origin, []).append(name)
+        every: dict[str, list[str]] = {}
+        for name in self.modules:
+            parts = name.partition("@")[0].split(".")
+            every[".".join(parts)] = [
+                each for end in range(1, len(parts) + 1) for each in found.get(".".join(parts[:end]), ())
+            ]
+        return every
+
+    @cached_property
+    def _patching(self) -> Sequence[str]:
+        """The files that may reach names of others by strings."""
+        words = ("patch", "setattr", "import_module")
+        return [name for path, name in self.names.items() if any(word in self.texts[path] for word in words)]
 
     @cached_property
     def _by_name(self) -> Mapping[str, tuple[str, ClassInfo]]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -22,6 +24,8 @@ __all__ = ["Engine", "Progress", "Project", "Run", "Stage", "run"]
 ProjectT = TypeVar("ProjectT", bound="Project")
 # With fewer files, starting processes takes longer than they save.
 MIN_FILES = 8
+# Calls within calls; a level of an expression takes some six.
+MAX_DEPTH = 10_000
 
 
 class Project(Protocol):
@@ -120,6 +124,8 @@ def run(
     for path, answer in zip(relevant, answers, strict=True):
         if isinstance(answer, Crash):
             failures[path] = f"a fault of this program, please report it: {answer.reason}"
+        elif isinstance(answer, Failure):
+            failures[path] = answer.reason
         elif why := _unwritable(sources[path], answer):
             failures[path] = why
         elif answer.changed or answer.classes or answer.findings:
@@ -188,11 +194,27 @@ def _breaks(engine: Engine[ProjectT], path: Path, text: str) -> str | None:
 
 def _migrate(
     migrate: Callable[[ProjectT, Path, Target], FileResult], project: ProjectT, target: Target, path: Path
-) -> FileResult:
-    result = migrate(project, path, target)
-    if result.changed and _compiles(result.before, path) is None and (why := _compiles(result.after, path)) is not None:
-        raise ValueError(f"what it was rewritten to does not compile: {why}")
+) -> FileResult | Failure:
+    with _deep_enough():
+        try:
+            result = migrate(project, path, target)
+        except RecursionError:
+            return Failure(path, "it is nested too deeply to be rewritten; split its longest expression or elif chain")
+        broken = _compiles(result.after, path) if result.changed and _compiles(result.before, path) is None else None
+    if broken is not None:
+        raise ValueError(f"what it was rewritten to does not compile: {broken}")
     return result
+
+
+@contextmanager
+def _deep_enough() -> Generator[None, None, None]:
+    """Lets long sums and chains of calls be walked, which are nested as deep as they are long."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, MAX_DEPTH))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def _compiles(text: str, path: Path) -> str | None:

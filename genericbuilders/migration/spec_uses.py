@@ -6,8 +6,9 @@ import ast
 import builtins
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeGuard
 
-from genericbuilders.migration.scopes import Function, Names, Scope, bound_in, rebinds
+from genericbuilders.migration.bindings import Function, Names, Scope, bound_in, rebinds
 from genericbuilders.migration.source import Position, Source, why_it_stays
 
 __all__ = ["SPEC", "Cast", "Check", "SpecUses", "dotted", "fields_of", "read_uses"]
@@ -214,18 +215,17 @@ class _Method:
         if isinstance(node, _NESTED):
             self._scope(node, around)
             return
-        for _, value in ast.iter_fields(node):
+        for name, value in ast.iter_fields(node):
             if isinstance(value, ast.AST):
                 self._expression(value, around)
-            elif isinstance(value, list) and value:
-                if isinstance(value[0], ast.stmt):
-                    self._block(
-                        [each for each in value if isinstance(each, ast.stmt)], around, own=False, documented=False
-                    )
-                else:
-                    for each in value:
-                        if isinstance(each, ast.AST):
-                            self._expression(each, around)
+                continue
+            inside = _nodes(node, name)
+            statements = [each for each in inside if isinstance(each, ast.stmt)]
+            if statements:
+                self._block(statements, around, own=False, documented=False)
+            else:
+                for each in inside:
+                    self._expression(each, around)
 
     def _scope(self, node: Scope, around: _Around) -> None:
         bound = bound_in(node)
@@ -238,8 +238,8 @@ class _Method:
                 self._expression(node.args, around)
             self._block(node.body, inner)
         else:
-            for each in ast.iter_child_nodes(node):
-                self._expression(each, inner)
+            for inside in ast.iter_child_nodes(node):
+                self._expression(inside, inner)
 
     def _expression(self, node: ast.AST, around: _Around) -> None:
         if isinstance(node, ast.Call):
@@ -267,9 +267,14 @@ class _Method:
             if isinstance(text, str):
                 of_self = isinstance(value, ast.Attribute)
                 self.found.casts.append(Cast(text, self.source.position(node), of_self))
-        elif name in ("setattr", "delattr") and len(node.args) > 1 and dotted(node.args[0]) == "self":
-            if isinstance(node.args[1], ast.Constant) and node.args[1].value == SPEC:
-                self.found.assigned = self.found.assigned or node.lineno
+        elif (
+            name in ("setattr", "delattr")
+            and len(node.args) > 1
+            and dotted(node.args[0]) == "self"
+            and isinstance(node.args[1], ast.Constant)
+            and node.args[1].value == SPEC
+        ):
+            self.found.assigned = self.found.assigned or node.lineno
 
     def _assert(self, node: ast.Assert, stays: str | None, around: _Around) -> None:
         for test in _operands(node.test):
@@ -349,6 +354,16 @@ class _Method:
         if isinstance(node, ast.Tuple):
             return any(self._is_asked(each, around) for each in node.elts)
         return self._is_spec(node, around) or dotted(node) in {*around.asked, f"self.{SPEC}"}
+
+
+def _nodes(node: ast.AST, name: str) -> list[ast.AST]:
+    """The nodes in a field that is a list."""
+    value: object = getattr(node, name)
+    return [each for each in value if isinstance(each, ast.AST)] if _is_list(value) else []
+
+
+def _is_list(value: object) -> TypeGuard[list[object]]:
+    return isinstance(value, list)
 
 
 def _operands(test: ast.expr) -> Iterator[ast.expr]:

@@ -23,6 +23,7 @@ from genericbuilders.backends.chunked_local import (
     cut_into_chunks,
 )
 from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionImpl, FlashAttentionMetadata
+from genericbuilders.backends.flashinfer import FLASHINFER
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, KVCacheLayout
 from genericbuilders.kernels import reference
@@ -168,6 +169,12 @@ def test_case_02_virtual_rows_are_not_bounded_by_max_num_seqs() -> None:
     assert ints(metadata.seq_lens) == [4] * 20
     assert ints(metadata.query_start_loc) == list(range(0, 84, 4))
     assert ints(metadata.block_table.flatten()) == list(range(1, 21))
+    # A back end that counts rows counts virtual ones.
+    counting = chunked_local(FLASHINFER)
+    layer = layer_of(4)
+    config = EngineConfig(max_model_len=64, max_num_seqs=4, layers={"l0": layer})
+    counted = counting.bind(spec_of(4, 4), [counting.layer("l0", layer)], config, CPU)
+    assert counted.builder.build(0, make_batch([20] * 4, [0] * 4, 4)).num_prefills == 20
 
 
 def test_case_03_a_chunk_beyond_the_context_is_plain_attention() -> None:

@@ -64,13 +64,42 @@ def test_a_request_in_pieces_is_refused() -> None:
 
 
 def test_layers_that_are_causal_and_specs_with_a_cache_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"layers \['causal'\] are causal, but their spec is an EncoderOnly"):
+    with pytest.raises(ValueError, match=r"layers \['causal'\] are causal, .* but their spec is an EncoderOnly"):
         ENCODER_ONLY.bind(SPEC, [ENCODER_ONLY.layer("causal", replace(LAYER, causal=True))], CONFIG, CPU)
     full = FullAttentionSpec(block_size=1, num_kv_heads=2, head_size=16, dtype=torch.float32)
     with pytest.raises(BindError, match=r"takes EncoderOnlyAttentionSpec, but layers .* have a FullAttentionSpec"):
         ENCODER_ONLY.bind_any(full, [ENCODER_ONLY.layer("l0", LAYER)], CONFIG, CPU)
     with pytest.raises(BindError, match=r"but layers .* have a EncoderOnlyAttentionSpec"):
         FLASH_ATTN.bind_any(SPEC, [FLASH_ATTN.layer("l0", LAYER)], CONFIG, CPU)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [replace(LAYER, alibi_slopes=(0.1,) * 6), replace(LAYER, attention_chunk_size=4)],
+    ids=["alibi_slopes", "attention_chunk_size"],
+)
+def test_what_it_would_leave_out_is_refused(layer: AttentionLayerConfig) -> None:
+    config = EngineConfig(max_model_len=64, layers={"l0": layer})
+    with pytest.raises(ValueError, match=r"\['l0'\] .*ALiBi slopes or see chunks.* alibi_slopes=None"):
+        ENCODER_ONLY.bind(SPEC, [ENCODER_ONLY.layer("l0", layer)], config, CPU)
+
+
+def test_sinks_of_another_dtype_are_taken() -> None:
+    query, key, value = torch.randn(5, 6, 16), torch.randn(5, 2, 16), torch.randn(5, 2, 16)
+    metadata = bind().builder.build(0, make_batch([5], [0], 1))
+    sinks = torch.tensor([0.5, -1.0, 2.0, 0.0, 1.5, -0.25])
+    got, expected = (
+        ENCODER_ONLY.layer("l0", replace(LAYER, sinks=given)).impl.forward(
+            query, key, value, kv_cache=query.new_empty(0), attn_metadata=metadata
+        )
+        for given in (sinks.bfloat16(), sinks)
+    )
+    assert torch.equal(got, expected)
+
+
+def test_padding_behind_stale_buffers_is_no_request_in_pieces() -> None:
+    common = make_batch([3, 0], [0, 7], 1)
+    assert bind().builder.build(0, common).num_actual_tokens == 3
 
 
 def test_it_takes_part_in_the_choice_of_graphs_though_it_has_no_cache() -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from genericbuilders.adapter import BindError, BoundGroup
-from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata, FlashAttentionSpec
+from genericbuilders.backends.flash_attn import CPU_PREFIX_RULE, FLASH_ATTN, FlashAttentionMetadata, FlashAttentionSpec
 from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.cache import allocate_kv_caches
-from genericbuilders.config import AttentionLayerConfig, EngineConfig, KVCacheLayout
+from genericbuilders.config import AttentionLayerConfig, CommonPrefixRule, EngineConfig, KVCacheLayout
 from genericbuilders.kernels import reference
 from genericbuilders.kernels.layout import split_kv
 from genericbuilders.kernels.tolerance import compare
@@ -286,6 +286,92 @@ def test_a_shared_prefix_is_attended_over_once(
     torch.testing.assert_close(run(split), run(whole), rtol=1e-5, atol=1e-5)
 
 
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), min_size=1, max_size=4),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float64]),
+    padding=st.integers(0, 2),
+    seed=st.integers(0, 99),
+)
+def test_a_shared_prefix_beside_empty_and_padding_rows(
+    rows: list[tuple[int, int]], dtype: torch.dtype, padding: int, seed: int
+) -> None:
+    """An empty row in front has no blocks, and rows behind are stale: neither is taken for the prefix."""
+    size, shared = 4, 8
+    common = make_batch([0, *(new for new, _ in rows)], [0, *(shared + old for _, old in rows)], size)
+    table = torch.full((len(rows) + 1 + padding, common.block_table_tensor.shape[1]), 99, dtype=torch.int32)
+    table[: len(rows) + 1] = common.block_table_tensor
+    table[1 : len(rows) + 1, :2] = table[1, :2].clone()
+    tokens = common.num_actual_tokens
+    starts = torch.cat((common.query_start_loc, torch.full((padding,), tokens, dtype=torch.int32)))
+    lens = torch.cat((common.seq_lens, torch.zeros(padding, dtype=torch.int32)))
+    padded = replace(
+        common,
+        num_reqs=len(lens),
+        query_start_loc=starts,
+        query_start_loc_cpu=starts,
+        seq_lens=lens,
+        seq_lens_cpu=lens,
+        block_table_tensor=table,
+        slot_mapping=torch.cat((common.slot_mapping, torch.full((padding,), -1))),
+    )
+    group, layer = bind(make_spec(size, dtype)), FLASH_ATTN.layer("l0", HEADS)
+    query, key, value = (part.to(dtype) for part in inputs(tokens + padding, seed))
+    generator = torch.Generator().manual_seed(seed)
+    cache = torch.randn(group.kv_cache_shape(1 + int(common.block_table_tensor.max())), generator=generator).to(dtype)
+    split = group.builder.build(shared, padded)
+    assert split.common_prefix_len == shared
+
+    def attend(wide: torch.dtype) -> Tensor:
+        keys, values = (part.to(wide, copy=True) for part in split_kv(cache, KVCacheLayout.BLOCK_FIRST))
+        new = query[:tokens].to(wide), key[:tokens].to(wide), value[:tokens].to(wide)
+        return attend_by_reference(replace(common, block_table_tensor=table), *new, keys, values, True)
+
+    exact, working = attend(torch.float64), attend(dtype)
+    out = layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=split)
+    # Two parts and their merge round three times more than one pass.
+    comparison = compare(out[:tokens], working, exact, roundings=16.0)
+    assert comparison.passed, comparison
+    assert not out[tokens:].any()
+
+
+def test_a_split_batch_moves_to_another_group_s_blocks() -> None:
+    common = make_batch([1, 2], [9, 12], 4)
+    table = common.block_table_tensor.clone()
+    table[:, :2] = table[0, :2].clone()
+    group, layer = bind(make_spec()), FLASH_ATTN.layer("l0", HEADS)
+    metadata = group.builder.build(8, replace(common, block_table_tensor=table))
+    cache = torch.randn(group.kv_cache_shape(30))
+    moved_cache = torch.zeros_like(cache)
+    moved_cache[10:] = cache[:-10]
+    moved = group.update_block_table(metadata, table + 10, common.slot_mapping + 40)
+    assert moved.common_prefix_len == 8
+    query, key, value = inputs(3, 7)
+    out = layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=metadata)
+    assert torch.equal(layer.impl.forward(query, key, value, kv_cache=moved_cache, attn_metadata=moved), out)
+
+
+def test_whoever_builds_is_told_when_a_prefix_pays() -> None:
+    rule = CommonPrefixRule(2, 4)
+    assert_type(bind(make_spec()).common_prefix_rule(), CommonPrefixRule | None)
+    for device, chosen, expected in [
+        ("cpu", None, CPU_PREFIX_RULE),
+        ("cpu", rule, rule),
+        # Nobody has measured it there.
+        ("cuda", None, None),
+        ("cuda", rule, rule),
+    ]:
+        config = replace(CONFIG, common_prefix_rule=chosen)
+        group = FLASH_ATTN.bind(make_spec(), [FLASH_ATTN.layer("l0", HEADS)], config, torch.device(device))
+        assert group.common_prefix_rule() == expected
+
+
+def test_a_prefix_of_less_than_a_block_or_of_one_row_is_not_split_off() -> None:
+    group = bind(make_spec())
+    assert group.builder.build(3, make_batch([1, 1], [9, 9], 4)).common_prefix_len == 0
+    assert group.builder.build(8, make_batch([1], [9], 4)).common_prefix_len == 0
+    assert group.builder.build(8, make_batch([], [], 4)).common_prefix_len == 0
+
+
 def test_layers_whose_scores_depend_on_positions_do_not_share() -> None:
     common = make_batch([1, 1], [40, 40], 4)
     for heads in (
@@ -296,6 +382,7 @@ def test_layers_whose_scores_depend_on_positions_do_not_share() -> None:
         spec = replace(make_spec(), sliding_window=heads.sliding_window)
         group = FLASH_ATTN.bind(spec, [FLASH_ATTN.layer("l0", heads)], replace(CONFIG, layers={"l0": heads}), CPU)
         assert group.builder.build(32, common).common_prefix_len == 0
+        assert group.common_prefix_rule() is None
 
 
 def test_case_21_layers_with_other_heads_than_the_cache_are_refused_by_name() -> None:

@@ -20,12 +20,13 @@ from genericbuilders.adapter import StateAdapter
 from genericbuilders.backends import mamba_base, state_plan
 from genericbuilders.backends.bailing_linear import BAILING_LINEAR
 from genericbuilders.backends.gdn import GDN
+from genericbuilders.backends.host import Ints
 from genericbuilders.backends.linear import LINEAR
 from genericbuilders.backends.mamba1 import MAMBA1
 from genericbuilders.backends.mamba2 import MAMBA2
 from genericbuilders.backends.mamba_base import BaseMambaMetadata, BaseMambaMetadataBuilder
 from genericbuilders.backends.short_conv import SHORT_CONV
-from genericbuilders.backends.state_plan import ChunkPlan, Ints
+from genericbuilders.backends.state_plan import ChunkPlan
 from genericbuilders.config import EngineConfig, StateLayerConfig
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import MambaCacheMode, MambaSpec
@@ -83,6 +84,11 @@ def test_states_are_read_and_stored_where_the_mode_says(
         assert (decodes + prefills, speculative) == (sum(new > 0 for new, _ in rows), 0)
         assert built.num_decode_tokens + built.num_prefill_tokens == built.num_actual_tokens
         assert all(new == 1 and old for new, old in rows[:decodes])
+        on_host = built.rows.query_start_loc_cpu
+        if on_host is None:
+            assert built.rows.max_chunk_len == 1, "only rows that a graph may hold need no lengths on the host"
+        else:
+            assert torch.equal(on_host, built.rows.query_start_loc)
 
 
 @given(
@@ -279,9 +285,10 @@ def test_states_that_a_back_end_cannot_unpack_are_refused_when_bound(
         bind_state(adapter, state_spec(shapes=shapes))
 
 
-def test_states_in_whole_numbers_are_refused_when_bound() -> None:
-    with pytest.raises(ValueError, match=r"keep states in torch.int32; use floating-point types"):
-        bind_state(MAMBA1, MambaSpec(8, ((3, 5), (5, 4)), (torch.float32, torch.int32)))
+@pytest.mark.parametrize("dtype", [torch.int32, torch.complex64, torch.float8_e4m3fn])
+def test_states_in_dtypes_that_no_kernel_has_are_refused_when_bound(dtype: torch.dtype) -> None:
+    with pytest.raises(ValueError, match=rf"\['l0'\] keep states in {dtype}; the kernels have torch.float32, torch.bf"):
+        bind_state(MAMBA1, MambaSpec(8, ((4, 5), (5, 4)), (dtype, torch.float16)))
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from attention_batches import make_batch
 from torch import Tensor
@@ -9,11 +10,15 @@ from typing_extensions import TypeVar
 
 from genericbuilders.adapter import BackendAdapter
 from genericbuilders.backends.chunked_local import CHUNKED_LOCAL, ChunkedSpec, chunked_local
+from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.flashinfer import FLASHINFER
+from genericbuilders.backends.fp8_kv import FP8_KV
 from genericbuilders.backends.hpc import HPC
+from genericbuilders.backends.quantised_base import quantised_spec
 from genericbuilders.backends.triton import TRITON
+from genericbuilders.backends.turboquant import TURBOQUANT
 from genericbuilders.config import AttentionLayerConfig, EngineConfig
-from genericbuilders.specs import ChunkedLocalAttentionSpec
+from genericbuilders.specs import ChunkedLocalAttentionSpec, FullAttentionSpec, KVQuantMode
 
 M = TypeVar("M")
 
@@ -38,3 +43,20 @@ def test_chunked_local_wraps_each_of_them() -> None:
     assert torch.equal(attend(chunked_local(FLASHINFER)), expected)
     assert torch.equal(attend(chunked_local(TRITON)), expected)
     assert torch.equal(attend(chunked_local(HPC)), expected)
+
+
+@pytest.mark.parametrize(
+    "adapter", [FLASH_ATTN, FLASHINFER, HPC, TRITON, FP8_KV, TURBOQUANT], ids=lambda each: each.name
+)
+def test_a_token_brings_both_or_neither(adapter: BackendAdapter[object, FullAttentionSpec]) -> None:
+    heads = AttentionLayerConfig(4, 2, 64, 64**-0.5)
+    modes = {FP8_KV.name: KVQuantMode.FP8_PER_TENSOR, TURBOQUANT.name: KVQuantMode.TURBOQUANT_4BIT_NC}
+    plain = FullAttentionSpec(block_size=4, num_kv_heads=2, head_size=64, dtype=torch.float32)
+    spec = quantised_spec(plain, modes[adapter.name]) if adapter.name in modes else plain
+    layer = adapter.layer("l0", heads)
+    group = adapter.bind(spec, [layer], EngineConfig(max_model_len=128, layers={"l0": heads}), torch.device("cpu"))
+    cache = torch.zeros(group.kv_cache_shape(12), dtype=group.kv_cache_dtype())
+    made = group.builder.build(0, make_batch([1, 3], [13, 7], 4))
+    query, key = torch.randn(4, 4, 64), torch.randn(3, 2, 64)
+    with pytest.raises(ValueError, match="there are queries of 4 tokens and keys of 3"):
+        layer.impl.forward(query, key, key, cache, made)

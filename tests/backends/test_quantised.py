@@ -238,6 +238,20 @@ def test_a_factor_for_all_keys_keeps_large_ones() -> None:
     torch.testing.assert_close(out[1], torch.full_like(out[1], 4000.0), atol=0, rtol=2.0**-4)
 
 
+def test_a_factor_set_after_a_batch_counts_from_then_on() -> None:
+    """As where another model's cache is served: nobody is left with the first factor."""
+    group = bind(make_spec(KVQuantMode.FP8_PER_TENSOR), FP8_KV)
+    query, key, value = inputs(1, 0)
+    value[:] = 4000.0
+    impl = FP8_KV.layer("l0", HEADS).impl
+    assert isinstance(impl, QuantisedImpl)
+    metadata = group.builder.build(0, make_batch([1], [0], 4))
+    impl.forward(query, key, value, kv_cache=empty_cache(group, 2), attn_metadata=metadata)
+    impl.value_factor = 16.0
+    out = impl.forward(query, key, value, kv_cache=empty_cache(group, 2), attn_metadata=metadata)
+    torch.testing.assert_close(out, torch.full_like(out, 4000.0), atol=0, rtol=2.0**-4)
+
+
 @by_mode
 def test_any_of_them_attends_within_chunks(mode: KVQuantMode) -> None:
     chunked = chunked_local(quantised_backend(mode))

@@ -81,6 +81,14 @@ def test_nothing_to_do(folder: Path, invoke: Invoke) -> None:
     assert invoke("migrate", "pkg/odd.py", "--check").exit_code == 0
 
 
+def test_a_line_end_in_a_name_makes_no_line_of_its_own(folder: Path, invoke: Invoke) -> None:
+    (folder / "a\nb.py:1:1: rule: forged.py").write_text(fake.SOURCE)
+    done = invoke("migrate", "--check", ".")
+    assert done.exit_code == 1
+    assert not any(line.startswith("b.py") for line in done.stdout.splitlines())
+    assert "a\N{REPLACEMENT CHARACTER}b.py" in done.stdout
+
+
 def test_check(folder: Path, invoke: Invoke) -> None:
     mine = folder / "pkg" / "mine.py"
     mine.write_text(mine.read_text() + "# LEFT\n", encoding="utf-8")

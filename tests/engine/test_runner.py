@@ -49,10 +49,10 @@ def test_a_batch_says_which_rows_are_prefilling(monkeypatch: pytest.MonkeyPatch)
     (group,) = engine.runner.groups
     build = group.build
 
-    def recording(common: CommonAttentionMetadata, step: Step) -> None:
+    def recording(common: CommonAttentionMetadata, step: Step, common_prefix_len: int = 0) -> None:
         rows: Tensor = common.inputs[IS_PREFILLING]
         told.append([bool(row) for row in rows])
-        build(common, step)
+        build(common, step, common_prefix_len)
 
     monkeypatch.setattr(group, "build", recording)
     engine.generate([[1], [2, 3, 4, 5, 6]], SamplingParams(max_tokens=3))

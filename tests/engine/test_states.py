@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
 import pytest
+import torch
 from tiny_hybrids import tiny_hybrid
 from tiny_models import greedy_tokens, tiny_engine
 from torch import Tensor
@@ -13,7 +15,7 @@ from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.request import Completion, FinishReason, SamplingParams
 from genericbuilders.engine.setup import EngineOptions
 from genericbuilders.model import ForwardContext
-from genericbuilders.specs import MambaCacheMode
+from genericbuilders.specs import MambaCacheMode, MambaSpec
 
 PROMPTS = ([5, 6, 7, 8, 9, 10, 11], [12, 13, 14], [15], [16, 17, 18, 19, 20])
 OPTIONS = EngineOptions(block_size=4, max_num_batched_tokens=8, max_num_seqs=4)
@@ -137,6 +139,44 @@ def test_preempted_requests_come_back_to_the_same_tokens(mode: MambaCacheMode) -
     assert [list(ended[f"r{index}"].token_ids) for index in range(6)] == expected
     assert engine.stats.num_preemptions > 0
     assert_nothing_is_held(engine)
+
+
+@pytest.mark.parametrize("family", ["mamba2", "lfm2"])
+def test_5000_requests_through_32_states_leak_nothing(family: str) -> None:
+    """They come by the thousand at once, so that those without a state wait."""
+    hf = tiny_hybrid(family)
+    prompts = [[5 + number, *range(number % 3)] for number in range(40)]
+    expected = [greedy_tokens(hf, prompt, 2) for prompt in prompts]
+    options = EngineOptions(block_size=4, max_num_batched_tokens=64, max_num_seqs=32, max_model_len=8)
+    engine = tiny_engine(tiny_hybrid(family), options)
+    caches = {layer.name: cache for layer, cache in engine.runner.kv_caches.items()}
+    kept = {name: (cache.data_ptr(), cache.untyped_storage().nbytes()) for name, cache in caches.items()}
+    for group in engine.runner.groups:
+        if isinstance(spec := group.kv_cache_spec, MambaSpec):
+            sizes = [torch.Size(shape).numel() for shape in spec.shapes]
+            state_bytes = sum(size * dtype.itemsize for size, dtype in zip(sizes, spec.dtypes, strict=True))
+            # One a request and the null one, and nothing else but what aligns them.
+            assert all(0 <= kept[layer.name][1] - 33 * state_bytes <= 64 for layer in group.layers)
+    objects: list[int] = []
+    for wave in (range(1000), range(1000, 5000)):
+        for number in wave:
+            params = SamplingParams(max_tokens=2, ignore_eos=True)
+            engine.add_request(f"r{number}", list(prompts[number % len(prompts)]), params)
+        ended: dict[str, Completion] = {}
+        most = 0
+        while engine.has_unfinished():
+            ended |= {event.request_id: event.completion for event in engine.step() if event.completion is not None}
+            most = max(most, len(engine.scheduler.running))
+        assert most == 32
+        assert {int(name[1:]): list(each.token_ids) for name, each in ended.items()} == {
+            number: expected[number % len(prompts)] for number in wave
+        }
+        assert_nothing_is_held(engine)
+        ended.clear()
+        gc.collect()
+        objects.append(len(gc.get_objects()))
+    assert objects[1] - objects[0] < 400
+    assert {name: (cache.data_ptr(), cache.untyped_storage().nbytes()) for name, cache in caches.items()} == kept
 
 
 def assert_nothing_is_held(engine: Engine) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from genericbuilders.kernels import reference, varlen
-from genericbuilders.kernels.merge import merge_attention_states
+from genericbuilders.kernels.merge import merge_attention_states, merge_prefix
 from genericbuilders.kernels.native import NativeKernels, native_kernels
 from genericbuilders.kernels.protocols import PagedAttention, VarlenAttention
 from genericbuilders.kernels.scoring import Scoring
@@ -83,6 +83,30 @@ def test_writes_over_one_of_the_parts() -> None:
     assert written is outs[1]
     assert torch.equal(written, expected)
     assert torch.equal(lses[0], expected_lse)
+
+
+@given(dtype=st.sampled_from([*DTYPES, torch.float64]), seed=st.integers(0, 10**6))
+def test_a_prefix_and_the_rest_merge_by_definition(dtype: torch.dtype, seed: int) -> None:
+    outs, lses = parts(2, dtype, seed)
+    exact, _ = by_definition(outs, lses)
+    # As kernels leave what saw nothing.
+    prefix, rest = (out.nan_to_num(0.0) for out in outs)
+    wide = [lse.to(torch.promote_types(dtype, torch.float32)) for lse in lses]
+    working = merge_attention_states(outs, wide)
+    merged = merge_prefix(prefix, wide[0], rest, wide[1])
+    assert merged.dtype == dtype
+    found = compare(merged, working, exact)
+    assert found.passed, str(found)
+    alone = (lses[0] > -math.inf) & (lses[1] == -math.inf)
+    assert torch.equal(merged[alone], outs[0][alone])
+    assert not merged[(lses[0] == -math.inf) & (lses[1] == -math.inf)].any()
+
+
+def test_a_number_that_is_none_is_not_hidden_by_a_merge() -> None:
+    for spoilt in range(2):
+        outs, lses = torch.ones(2, 1, 1, 3), torch.zeros(2, 1, 1)
+        outs[spoilt], lses[spoilt] = math.nan, math.nan
+        assert merge_prefix(outs[0], lses[0], outs[1], lses[1]).isnan().all()
 
 
 @pytest.fixture(scope="module")

@@ -173,6 +173,32 @@ def test_replace_keeps_permissions_and_leaves_nothing_behind(tmp_path: Path) -> 
     assert names(tmp_path) == ["a.py"]
 
 
+def test_a_file_whose_owner_cannot_be_kept_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make(tmp_path / "a.py")
+
+    def refused(path: Path, user: int, group: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "chown", refused)
+    source = read(path)
+    Replacer().replace(source, "y = 1\n")  # its own user's: only the group could have been lost
+    if os.getuid() == 0:
+        monkeypatch.undo()
+        os.chown(path, 1234, 1234)
+        monkeypatch.setattr(os, "chown", refused)
+        with pytest.raises(
+            RefusedError, match="it belongs to user 1234, which user 0, who runs this program, cannot keep"
+        ):
+            Replacer().replace(read(path), "y = 2\n")
+    assert path.read_text() == "y = 1\n"
+    assert names(tmp_path) == ["a.py"]
+
+
+def test_a_name_that_is_too_long_is_told_so() -> None:
+    with pytest.raises(PathError, match="File name too long"):
+        find([Path("a" * 300 + ".py")])
+
+
 def test_replace_writes_through_a_link(tmp_path: Path) -> None:
     real = make(tmp_path / "elsewhere" / "real.py")
     link = tmp_path / "link.py"

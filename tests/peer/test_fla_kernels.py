@@ -76,7 +76,12 @@ class Peer:
         return Answer(found["out"], found["states"], json.loads(line)["ran"])
 
     def close(self) -> None:
-        self._process.communicate(timeout=20)
+        try:
+            self._process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            # It has answered all questions; on a busy machine its end takes longer.
+            self._process.kill()
+            self._process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -160,10 +165,11 @@ def test_in_chunks(peer: Peer, delta: bool, strength: float, sizes: ScanSizes) -
 @pytest.mark.peer
 @RULES
 def test_in_chunks_of_half_precision(peer: Peer, delta: bool) -> None:
-    """What passes between chunks is of half precision too."""
+    """What passes between chunks is of half precision too. Here the host knows the lengths."""
     sizes = ScanSizes(groups=1, heads=2, value=16, key=16)
     inputs = make_inputs(LONG.num_tokens, sizes, delta=delta, strength=0.1).each(lambda tensor: tensor.half())
-    ran = judge_scan(peer, inputs, random_states(10, sizes), LONG, sums=torch.float16)
+    rows = LONG._replace(query_start_loc_cpu=LONG.query_start_loc)
+    ran = judge_scan(peer, inputs, random_states(10, sizes), rows, sums=torch.float16)
     assert ran == [f"chunk_{'delta' if delta else 'decay'}"]
 
 

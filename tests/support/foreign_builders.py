@@ -58,7 +58,7 @@ class DenseBuilder(AttentionMetadataBuilder[DenseMetadata]):
 class InterBuilder(AttentionMetadataBuilder[N]):
     """A generic intermediate, annotated at class level as the PR asks for, with a wide constructor."""
 
-    kv_cache_spec: MambaSpec  # pyright: ignore[reportIncompatibleVariableOverride] - as vLLM writes it
+    kv_cache_spec: MambaSpec
 
     def __init__(
         self, kv_cache_spec: KVCacheSpec, layer_names: list[str], vllm_config: VllmConfig, device: torch.device

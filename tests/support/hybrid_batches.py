@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from genericbuilders.adapter import Group, Step
-from genericbuilders.cache import NULL_BLOCK, allocate_kv_caches
+from genericbuilders.backends.fast_prefill import LOGITS_TOKENS, skips_tokens
+from genericbuilders.cache import NULL_BLOCK, allocate_kv_caches, with_sharing_layers
 from genericbuilders.cache.block_table import PADDING_SLOT
 from genericbuilders.config import EngineConfig, StateLayerConfig
 from genericbuilders.engine.setup import bind_groups
+from genericbuilders.engine.sharing import cache_groups
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.model import ForwardContext
 from genericbuilders_transformers.model import TransformersModel
@@ -46,48 +49,61 @@ class HandFed:
             block_size=block_size,
             layers={placed.layer.name: placed.layer.config for placed in model.layers},
         )
-        self.groups: list[Group] = bind_groups(model, self.config)
+        self.groups: list[Group] = bind_groups(model, self.config, (LOGITS_TOKENS,))
+        storing = [group for group in self.groups if group.stored_layers]
         generator = torch.Generator().manual_seed(0)
         self.tables: list[Tensor] = []
-        for group in self.groups:
+        for group in storing:
             columns = group.kv_cache_spec.max_num_blocks_per_req(self.config, max_len)
             blocks = 1 + torch.randperm(num_requests * columns, generator=generator, dtype=torch.int32)
             self.tables.append(blocks.view(num_requests, columns))
         counts = [1 + table.numel() for table in self.tables]
-        self.kv_caches = allocate_kv_caches(self.groups, counts, model.device)
-        for group in self.groups:
+        self.kv_caches = with_sharing_layers(allocate_kv_caches(storing, counts, model.device), self.groups)
+        for group in storing:
             if not group.kv_cache_spec.has_slots:
                 for layer in group.layers:
                     self.kv_caches[layer].fill_(GARBAGE)
         self.computed = [0] * num_requests
 
     @torch.inference_mode()
-    def step(self, pieces: Mapping[int, Sequence[int]], padding: int = 0) -> dict[int, Tensor]:
+    def step(
+        self, pieces: Mapping[int, Sequence[int]], padding: int = 0, wanted: Mapping[int, int] | None = None
+    ) -> dict[int, Tensor]:
         """Feed each request its next tokens, all in one batch.
 
         Args:
             pieces: the tokens by request.
             padding: rows and tokens to add behind them.
+            wanted: of how many of a request's last tokens logits are wanted; ``None`` for all of all requests.
 
         Returns:
-            ``[num_tokens, vocab_size]`` by request.
+            ``[num_wanted, vocab_size]`` by request.
         """
         order = sorted(pieces, key=lambda request: not (len(pieces[request]) == 1 and self.computed[request] > 0))
         lens = [len(pieces[request]) for request in order]
         tokens = [token for request in order for token in pieces[request]]
         positions = [self.computed[request] + place for request in order for place in range(len(pieces[request]))]
+        kept = lens if wanted is None else [wanted[request] for request in order]
+        logits_tokens = torch.tensor(
+            [place for end, count in zip(accumulate(lens), kept, strict=True) for place in range(end - count, end)],
+            dtype=torch.int64,
+        )
         step = Step()
-        for group, table in zip(self.groups, self.tables, strict=True):
-            group.build(self._describe(order, lens, padding, group, table), step)
+        skips = False
+        for group, index in zip(self.groups, cache_groups(self.groups), strict=True):
+            common = self._describe(order, lens, padding, group, self.tables[index])
+            common.inputs.put(LOGITS_TOKENS, logits_tokens)
+            skips = LOGITS_TOKENS in group.adapter.needs and skips_tokens(common)
+            group.build(common, step)
         logits = self.model.forward(
             torch.tensor(tokens + [0] * padding),
             torch.tensor(positions + [STALE] * padding),
-            ForwardContext(step, self.kv_caches),
-            torch.arange(len(tokens)),
+            ForwardContext(step, self.kv_caches, skips_tokens=skips),
+            logits_tokens,
         )
         for request, count in zip(order, lens, strict=True):
             self.computed[request] += count
-        return dict(zip(order, torch.split(logits, lens), strict=True))
+        return dict(zip(order, torch.split(logits, kept), strict=True))
 
     def states(self, request: int) -> dict[str, Tensor]:
         """The request's state tensors, by layer and number."""
@@ -98,7 +114,7 @@ class HandFed:
         return self._states({group: NULL_BLOCK for group, _ in self._state_tables()})
 
     def _state_tables(self) -> list[tuple[Group, Tensor]]:
-        pairs = zip(self.groups, self.tables, strict=True)
+        pairs = zip(self.groups, self.tables, strict=False)
         return [(group, table) for group, table in pairs if not group.kv_cache_spec.has_slots]
 
     def _states(self, blocks: Mapping[Group, int]) -> dict[str, Tensor]:

@@ -15,6 +15,8 @@ from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
     Gemma3ForCausalLM,
+    Gemma3nForCausalLM,
+    Gemma3nTextConfig,
     Gemma3TextConfig,
     GptOssConfig,
     GptOssForCausalLM,
@@ -107,6 +109,38 @@ def _gemma3() -> PreTrainedModel:
             query_pre_attn_scalar=20,
             sliding_window=WINDOW,
             layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            max_position_embeddings=MODEL_LEN,
+        )
+    )
+
+
+def _gemma3n() -> PreTrainedModel:
+    """The first three layers store, the last four read the caches of the second and the third."""
+    return Gemma3nForCausalLM(
+        Gemma3nTextConfig(
+            vocab_size=VOCAB_SIZE,
+            vocab_size_per_layer_input=VOCAB_SIZE,
+            hidden_size=32,
+            hidden_size_per_layer_input=8,
+            intermediate_size=48,
+            num_hidden_layers=7,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            num_kv_shared_layers=4,
+            altup_num_inputs=2,
+            laurel_rank=4,
+            activation_sparsity_pattern=[0.5, 0.0, 0.0, 0.5, 0.0, 0.0, 0.0],
+            sliding_window=WINDOW,
+            layer_types=[
+                "sliding_attention",
+                "sliding_attention",
+                "full_attention",
+                "sliding_attention",
+                "full_attention",
+                "sliding_attention",
+                "full_attention",
+            ],
             max_position_embeddings=MODEL_LEN,
         )
     )
@@ -238,6 +272,7 @@ MAKERS: Mapping[str, Callable[[], PreTrainedModel]] = {
     "mistral": _mistral,
     "gemma2": _gemma2,
     "gemma3": _gemma3,
+    "gemma3n": _gemma3n,
     "gpt_oss": _gpt_oss,
     "llama4": _llama4,
     "deepseek_v2": _deepseek_v2,

@@ -99,6 +99,7 @@ def tiny_engine(
     fuse: bool = True,
     mamba_cache_mode: MambaCacheMode = "none",
     mamba_block_size: int | None = None,
+    fast_prefill: bool = True,
 ) -> Engine:
     """An engine around ``model``, which is changed by it."""
     served = TransformersModel(
@@ -107,5 +108,6 @@ def tiny_engine(
         fuse=fuse,
         mamba_cache_mode=mamba_cache_mode,
         mamba_block_size=mamba_block_size,
+        fast_prefill=fast_prefill,
     )
     return build_engine(LoadedModel(served, IdTokenizer()), options)

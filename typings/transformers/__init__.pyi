@@ -27,6 +27,8 @@ from transformers.models.gemma2.configuration_gemma2 import Gemma2Config as Gemm
 from transformers.models.gemma2.modeling_gemma2 import Gemma2ForCausalLM as Gemma2ForCausalLM
 from transformers.models.gemma3.configuration_gemma3 import Gemma3TextConfig as Gemma3TextConfig
 from transformers.models.gemma3.modeling_gemma3 import Gemma3ForCausalLM as Gemma3ForCausalLM
+from transformers.models.gemma3n.configuration_gemma3n import Gemma3nTextConfig as Gemma3nTextConfig
+from transformers.models.gemma3n.modeling_gemma3n import Gemma3nForCausalLM as Gemma3nForCausalLM
 from transformers.models.gpt_oss.configuration_gpt_oss import GptOssConfig as GptOssConfig
 from transformers.models.gpt_oss.modeling_gpt_oss import GptOssForCausalLM as GptOssForCausalLM
 from transformers.models.jamba.configuration_jamba import JambaConfig as JambaConfig

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from genericbuilders.kernels.scoring import Scoring
-from genericbuilders.kernels.validation import check_attention, check_cache, check_rows
+from genericbuilders.kernels.validation import check_attention, check_cache, check_requests, check_rows, check_write
 
 __all__ = [
     "DTYPES",
@@ -145,12 +145,7 @@ def refuse_attention(
         if index.dtype != torch.int32:
             raise TypeError(f"{name} is {index.dtype}; it must be torch.int32")
         check_rows(name, index, 2 if name == "block_table" else 1)
-    num_reqs = query_start_loc.shape[0] - 1
-    if seq_lens.shape[0] < num_reqs or block_table.shape[0] < num_reqs:
-        raise ValueError(
-            f"query_start_loc describes {num_reqs} requests, seq_lens {seq_lens.shape[0]} and block_table "
-            f"{block_table.shape[0]}"
-        )
+    check_requests(query_start_loc, seq_lens, block_table)
     raise ValueError(
         f"out is {tuple(out.shape)} {out.dtype}; it must be {(*query.shape[:2], value_cache.shape[3])} {query.dtype}, "
         "and all last strides must be 1"
@@ -197,18 +192,10 @@ def _check_write(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Ten
         check_rows(name, tensor, 3)
         if tensor.dtype != cache.dtype:
             raise TypeError(f"{name} is {tensor.dtype} and the cache {cache.dtype}: make the cache with the same dtype")
-        if tensor.shape[1:] != cache.shape[2:]:
-            raise ValueError(
-                f"{name} has [num_kv_heads, head_size] {tuple(tensor.shape[1:])} and the cache "
-                f"{tuple(cache.shape[2:])}: was the cache made for another layer?"
-            )
-    if value.shape[0] != key.shape[0]:
-        raise ValueError(f"key has {key.shape[0]} tokens and value {value.shape[0]}")
     if slot_mapping.dtype != torch.int64:
         raise TypeError(f"slot_mapping is {slot_mapping.dtype}; it must be torch.int64")
     check_rows("slot_mapping", slot_mapping, 1)
-    if slot_mapping.shape[0] < key.shape[0]:
-        raise ValueError(f"slot_mapping has {slot_mapping.shape[0]} entries for {key.shape[0]} tokens")
+    check_write(key, value, key_cache, value_cache, slot_mapping)
 
 
 def _check_dtype(name: str, tensor: Tensor) -> None:

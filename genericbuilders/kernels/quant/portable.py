@@ -12,7 +12,7 @@ from torch import Tensor
 from genericbuilders.kernels.quant.rows import Rows, cut_rows, decode_rows
 from genericbuilders.kernels.quant.slots import SlotCodec
 from genericbuilders.kernels.quant.validation import check_quantised
-from genericbuilders.kernels.validation import check_block_table
+from genericbuilders.kernels.validation import check_block_table, check_blocks, check_requests
 
 __all__ = ["paged_attention"]
 
@@ -60,15 +60,18 @@ def paged_attention(
         ``[num_tokens, num_heads, head_size]``, of the query's dtype.
 
     Raises:
-        ValueError: shapes that do not fit each other, a block table too narrow for a sequence, or, under ``causal``,
-            more new tokens than the sequence has.
+        ValueError: shapes that do not fit each other, a block table too narrow for a sequence, on a CPU a block that
+            the cache does not have, or, under ``causal``, more new tokens than the sequence has.
     """
     check_quantised(query, cache, codec)
+    check_requests(query_start_loc, seq_lens, block_table)
     num_reqs = query_start_loc.shape[0] - 1
     lengths, table = seq_lens[:num_reqs], block_table[:num_reqs]
     if may_read is None:
         may_read = query.device.type == "cpu"
     if may_read or max_query_len != 1 or max_seq_len is None:
+        # What the buffers hold for a row without tokens is nobody's length.
+        lengths = torch.where(query_start_loc.diff() > 0, lengths, 0)
         check_block_table(lengths, table, cache.shape[2])
     turned = codec.turn_query(query.to(torch.promote_types(query.dtype, torch.float32))) * scale
     attended = torch.zeros_like(turned)
@@ -148,6 +151,7 @@ def _gather(cache: Tensor, block_table: Tensor, rows: Rows, first: int, last: in
     in_use = index * block_size < rows.length[:, None]
     # Entries beyond the sequence may be anything; they are replaced before they are used as an index.
     blocks = torch.where(in_use, block_table[rows.request, first:last], 0)
+    check_blocks(blocks, cache.shape[0])
     pages = cache.index_select(0, blocks.flatten()).view(len(rows.start), last - first, num_kv_heads, block_size, -1)
     slots = pages.transpose(1, 2).flatten(2, 3)
     if last * block_size > rows.seen_by_all:

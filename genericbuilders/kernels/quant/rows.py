@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from genericbuilders.kernels.validation import check_causal, check_tokens
+from genericbuilders.kernels.validation import checked_counts
 
 __all__ = ["Rows", "cut_rows", "decode_rows"]
 
@@ -95,11 +95,7 @@ def _segments(
     starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], num_tokens: int, causal: bool
 ) -> npt.NDArray[np.int64]:
     """``[5, num_rows]``: the columns of `Rows` for all requests with new tokens and keys."""
-    for row in np.flatnonzero((starts[:-1] < 0) | (np.diff(starts) < 0) | (starts[1:] > num_tokens)).tolist():
-        check_tokens(row, int(starts[row]), int(starts[row + 1]), num_tokens)
-    counts = np.where(lengths != 0, np.diff(starts), 0)
-    for row in np.flatnonzero((lengths < 0) | (counts > lengths)).tolist():
-        check_causal(row, int(counts[row]), int(lengths[row]), causal)
+    counts = checked_counts(starts, lengths, num_tokens, causal)
     pieces = -(-counts // MAX_SEGMENT)
     request = np.arange(len(counts)).repeat(pieces)
     ordinal = np.arange(len(request)) - (np.cumsum(pieces) - pieces).repeat(pieces)

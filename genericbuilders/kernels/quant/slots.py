@@ -7,6 +7,7 @@ from torch import Tensor
 
 from genericbuilders.kernels.quant.codecs import VectorCodec, make_codec
 from genericbuilders.kernels.quant.formats import SlotFormat
+from genericbuilders.kernels.validation import check_slots
 
 __all__ = ["SlotCodec", "read_pages", "write_slots"]
 
@@ -65,11 +66,22 @@ class SlotCodec:
 
 
 def write_slots(key: Tensor, value: Tensor, cache: Tensor, slot_mapping: Tensor, codec: SlotCodec) -> None:
-    """Quantise and store; see `genericbuilders.kernels.quant.protocols.WriteSlots`."""
+    """Quantise and store; see `genericbuilders.kernels.quant.protocols.WriteSlots`.
+
+    Raises:
+        ValueError: keys and values are not of the cache's heads and the codec's size, ``slot_mapping`` is shorter than
+            the keys, or, on a CPU, names a slot that the cache does not have; nothing is written.
+    """
     num_tokens, block_size = key.shape[0], cache.shape[2]
+    if key.shape[1:] != (cache.shape[1], codec.slot.head_size) or value.shape != key.shape:
+        raise ValueError(
+            f"key is {tuple(key.shape)} and value {tuple(value.shape)}; the cache has {cache.shape[1]} key-value heads "
+            f"of size {codec.slot.head_size}"
+        )
     if slot_mapping.shape[0] < num_tokens:
         raise ValueError(f"slot_mapping has {slot_mapping.shape[0]} entries for {num_tokens} tokens")
     slots = slot_mapping[:num_tokens]
+    check_slots(slots, cache.shape[0] * block_size)
     if slots.is_cuda:
         # The shape must not depend on the data under a CUDA graph. Unwritten tokens go to the null block, which nobody
         # reads.
@@ -77,9 +89,6 @@ def write_slots(key: Tensor, value: Tensor, cache: Tensor, slot_mapping: Tensor,
     else:
         written = slots >= 0
         key, value, slots = key[written], value[written], slots[written]
-        num_slots = cache.shape[0] * block_size
-        if len(slots) and int(slots.max()) >= num_slots:
-            raise ValueError(f"slot_mapping names slot {int(slots.max())}; the cache has slots 0 to {num_slots - 1}")
     block, offset = torch.div(slots, block_size, rounding_mode="floor"), slots % block_size
     cache[block, :, offset] = codec.encode(key, value)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from genericbuilders.kernels.quant.slots import SlotCodec
-from genericbuilders.kernels.validation import check_rows
+from genericbuilders.kernels.validation import check_floating, check_rows
 
 __all__ = ["check_quantised"]
 
@@ -21,8 +21,9 @@ def check_quantised(query: Tensor, cache: Tensor, codec: SlotCodec) -> None:
 
     Raises:
         ValueError: head sizes, bytes or heads do not fit; the numbers are named.
-        TypeError: the cache does not hold bytes.
+        TypeError: the cache does not hold bytes, or the query holds integers.
     """
+    check_floating(query)
     check_rows("query", query, 3)
     check_rows("cache", cache, 4)
     if cache.dtype != torch.uint8:

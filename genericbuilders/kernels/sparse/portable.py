@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from genericbuilders.kernels.sparse.validation import check_select, check_sparse
-from genericbuilders.kernels.validation import check_block_table, check_causal, check_tokens
+from genericbuilders.kernels.validation import check_block_table, check_blocks, check_requests, checked_counts
 
 __all__ = ["select_topk", "sparse_attention"]
 
@@ -42,12 +43,16 @@ def select_topk(
     that. Where the bound on lengths is at most ``topk``, nothing is scored: every key is selected.
     """
     check_select(query, weights, key_cache, topk)
+    check_requests(query_start_loc, seq_lens, block_table)
     num_reqs, num_tokens = query_start_loc.shape[0] - 1, len(query)
     lengths, table = seq_lens[:num_reqs], block_table[:num_reqs]
     asked = max_seq_len is None or max_query_len is None or lengths.device.type == "cpu"
-    check_block_table(lengths if asked else torch.tensor([max_seq_len or 0]), table, key_cache.shape[1])
     if asked:
-        _check_bounds(query_start_loc, lengths, num_tokens)
+        # What the buffers hold for a row without tokens is nobody's length.
+        lengths = torch.where(query_start_loc.diff() > 0, lengths, 0)
+        starts = query_start_loc.cpu().numpy().astype(np.int64)
+        checked_counts(starts, lengths.cpu().numpy().astype(np.int64), num_tokens, causal=True)
+    check_block_table(lengths if asked else torch.tensor([max_seq_len or 0]), table, key_cache.shape[1])
     counts = query_start_loc.diff()
     longest = max_seq_len if max_seq_len is not None else int(lengths.max()) if num_reqs else 0
     width = max_query_len if max_query_len is not None else int(counts.max()) if num_reqs else 0
@@ -77,21 +82,12 @@ def select_topk(
     return out[:-1]
 
 
-def _check_bounds(query_start_loc: Tensor, lengths: Tensor, num_tokens: int) -> None:
-    starts, ends = query_start_loc[:-1], query_start_loc[1:]
-    bad = (starts < 0) | (ends < starts) | (ends > num_tokens)
-    bad |= (lengths < 0) | ((lengths > 0) & (ends - starts > lengths))
-    if bool(bad.any()):
-        row = int(bad.int().argmax())
-        check_tokens(row, int(starts[row]), int(ends[row]), num_tokens)
-        check_causal(row, int(ends[row] - starts[row]), int(lengths[row]), causal=True)
-
-
 def _gather(key_cache: Tensor, table: Tensor, lengths: Tensor, longest: int) -> Tensor:
     """The keys of each row, ``[rows, longest, head_size]``; anything behind a row's length."""
     block_size = key_cache.shape[1]
     column = torch.arange(-(-longest // block_size), device=table.device)
     blocks = torch.where(column * block_size < lengths[:, None], table[:, : len(column)], 0)
+    check_blocks(blocks, key_cache.shape[0])
     return key_cache[blocks.long()].flatten(1, 2)[:, :longest]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Protocol
 
@@ -23,7 +24,16 @@ from genericbuilders.kernels.state.rows import StateRows
 from genericbuilders.kernels.state.validation import check_indices
 from genericbuilders.kernels.state.validation_scan import check_scan
 
-__all__ = ["ChunkOrStep", "DeltaChunkOrStep", "FlaFunctions", "FlaScanKernels", "find_fla", "load_fla"]
+__all__ = [
+    "DecayChunk",
+    "DecayStep",
+    "DeltaChunk",
+    "DeltaStep",
+    "FlaFunctions",
+    "FlaScanKernels",
+    "find_fla",
+    "load_fla",
+]
 
 # Rows up to here run token by token, as in fla's own layers; longer ones in chunks of matrix products.
 SHORT = 64
@@ -33,8 +43,8 @@ MAX_KEY = 256
 LEAST_LOG = -104.0
 
 
-class ChunkOrStep(Protocol):
-    """``chunk_simple_gla`` or ``fused_recurrent_simple_gla``, as far as they are used here."""
+class DecayStep(Protocol):
+    """``fused_recurrent_simple_gla``, as far as it is used here."""
 
     def __call__(
         self,
@@ -65,8 +75,29 @@ class ChunkOrStep(Protocol):
         ...
 
 
-class DeltaChunkOrStep(Protocol):
-    """``chunk_gated_delta_rule`` or ``fused_recurrent_gated_delta_rule``, as far as they are used here."""
+class DecayChunk(Protocol):
+    """``chunk_simple_gla``, as far as it is used here."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        g: Tensor,
+        scale: float,
+        initial_state: Tensor,
+        output_final_state: bool,
+        state_v_first: bool,
+        cu_seqlens: Tensor,
+        cu_seqlens_cpu: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """As `DecayStep`, with ``cu_seqlens_cpu``, int64 too: what it reads of the lengths it reads there, if given."""
+        ...
+
+
+class DeltaStep(Protocol):
+    """``fused_recurrent_gated_delta_rule``, as far as it is used here."""
 
     def __call__(
         self,
@@ -82,7 +113,29 @@ class DeltaChunkOrStep(Protocol):
         state_v_first: bool,
         cu_seqlens: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """As `ChunkOrStep`, with ``beta`` like ``g``; ``q`` and ``k`` may have fewer heads, one for several."""
+        """As `DecayStep`, with ``beta`` like ``g``; ``q`` and ``k`` may have fewer heads, one for several."""
+        ...
+
+
+class DeltaChunk(Protocol):
+    """``chunk_gated_delta_rule``, as far as it is used here."""
+
+    def __call__(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        g: Tensor,
+        beta: Tensor,
+        scale: float,
+        initial_state: Tensor,
+        output_final_state: bool,
+        state_v_first: bool,
+        cu_seqlens: Tensor,
+        cu_seqlens_cpu: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """As `DeltaStep`, with ``cu_seqlens_cpu`` as in `DecayChunk`."""
         ...
 
 
@@ -97,10 +150,10 @@ class FlaFunctions:
         step_delta: the gated delta rule token by token.
     """
 
-    chunk_decay: ChunkOrStep
-    step_decay: ChunkOrStep
-    chunk_delta: DeltaChunkOrStep
-    step_delta: DeltaChunkOrStep
+    chunk_decay: DecayChunk
+    step_decay: DecayStep
+    chunk_delta: DeltaChunk
+    step_delta: DeltaStep
 
 
 def find_fla() -> str | Unavailable:
@@ -135,7 +188,9 @@ class FlaScanKernels:
     allowed that. All other batches run by the portable kernels.
 
     In half precision chunks keep what passes between them in half precision too, where the portable kernels keep
-    float32. The chunked functions read the rows' lengths back from the device; the others read nothing back.
+    float32. The chunked functions take the rows' lengths from the host where the rows have them there
+    (`StateRows.query_start_loc_cpu`), and else read them back from the device; ``chunk_simple_gla`` reads the number of
+    its chunks back in any case. The others read nothing back.
 
     Args:
         functions: gives fla-core's functions, or why there are none; called when a scan first needs them.
@@ -159,7 +214,9 @@ class FlaScanKernels:
         functions = self._chosen(rows, query, key, value, log_decay, ssm_state)
         if functions is None:
             return portable_scan.decay_scan(query, key, value, log_decay, ssm_state, rows)
-        run = functions.step_decay if _longest(rows) <= SHORT else functions.chunk_decay
+        run: DecayStep = functions.step_decay
+        if _longest(rows) > SHORT:
+            run = partial(functions.chunk_decay, cu_seqlens_cpu=_starts_on_host(rows))
         heads = value.shape[1] // query.shape[1]
         inputs = _Inputs.of(query, key, value, log_decay, ssm_state, rows)
         out, states = run(
@@ -199,7 +256,9 @@ class FlaScanKernels:
         functions = self._chosen(rows, query, key, value, log_decay, beta, ssm_state) if fits else None
         if functions is None:
             return portable_scan.delta_scan(query, key, value, log_decay, beta, ssm_state, rows)
-        run = functions.step_delta if short else functions.chunk_delta
+        run: DeltaStep = functions.step_delta
+        if not short:
+            run = partial(functions.chunk_delta, cu_seqlens_cpu=_starts_on_host(rows))
         inputs = _Inputs.of(query, key, value, log_decay, ssm_state, rows)
         out, states = run(
             inputs.query,
@@ -271,6 +330,11 @@ class _Inputs:
 def _longest(rows: StateRows) -> int:
     """The most tokens in a row, or more; where rows are one chunk each, that."""
     return min(rows.num_tokens, rows.max_chunk_len * rows.max_chunks)
+
+
+def _starts_on_host(rows: StateRows) -> Tensor | None:
+    """`_Inputs.starts` on the host, likewise always a new tensor."""
+    return None if rows.query_start_loc_cpu is None else rows.query_start_loc_cpu.long()
 
 
 def _common(query: Tensor, key: Tensor, value: Tensor) -> torch.dtype:

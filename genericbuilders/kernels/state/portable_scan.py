@@ -20,10 +20,14 @@ from genericbuilders.kernels.state.validation_scan import check_scan
 
 __all__ = ["decay_scan", "delta_scan"]
 
-# Tokens of a piece: longer ones need more work inside, shorter ones more steps of the states.
+# Tokens of a piece: longer ones need more work inside, shorter ones more steps of the states. The delta rule has more
+# to do inside, and inverses there, whose errors grow with the length.
 PIECE = 64
+DELTA_PIECE = 32
 # Numbers in the largest intermediate tensor: on the CPU what a cache holds, elsewhere what keeps a device busy.
 CPU_NUMBERS = 1 << 19
+# The same for states of single tokens, which pass through it several times.
+CPU_STATES = 1 << 18
 DEVICE_NUMBERS = 1 << 26
 
 
@@ -127,9 +131,9 @@ def _scan(
     query, key, value, log_decay = (tensor[: rows.num_tokens].to(wide) for tensor in (query, key, value, log_decay))
     beta = None if beta is None else beta[: rows.num_tokens].to(wide)
     if rows.single_tokens:
-        out[: rows.num_tokens] = _single_tokens(query, key, value, log_decay, beta, ssm_state, rows)
+        _single_tokens(query, key, value, log_decay, beta, ssm_state, rows, out)
         return out[:-1]
-    pieces = _cut(rows, PIECE)
+    pieces = _cut(rows, PIECE if beta is None else DELTA_PIECE)
     state = read_states(ssm_state, rows.initial_state).to(wide)
     first, count = pieces.first, pieces.count
     limit = CPU_NUMBERS if state.is_cpu else DEVICE_NUMBERS
@@ -172,26 +176,20 @@ def _run_pieces(inputs: _Inputs, state: Tensor, steps: int) -> tuple[Tensor, Ten
         The outputs ``[num_pieces, num_heads, value_size, length]``, and the states before the pieces and after them
         ``[steps + 1, num_rows, num_heads, value_size, key_size]``.
     """
-    to_end = inputs.spans[..., -1].unsqueeze(2)
+    ends, keys = _by_step(inputs.spans[..., -1].unsqueeze(2), steps), _by_step(inputs.key, steps)
     kept = _by_step(inputs.decay[..., -1, None, None], steps)
     states = state.new_empty(steps + 1, *state.shape)
     states[0] = state
-    if inputs.beta is None:
-        found = inputs.value
-        added = _by_step(_by_group(found * to_end, inputs.key), steps)
-        for number in range(steps):
-            torch.addcmul(added[number], states[number], kept[number], out=states[number + 1])
-    else:
-        changes, corrections = (_by_step(tensor, steps) for tensor in _solve(inputs, inputs.beta))
-        ends, keys = _by_step(to_end, steps), _by_step(inputs.key, steps)
-        found = torch.empty_like(changes)
-        for number in range(steps):
-            torch.sub(changes[number], states[number] @ corrections[number], out=found[number])
-            added = _by_group(found[number] * ends[number], keys[number])
-            torch.addcmul(added, states[number], kept[number], out=states[number + 1])
-        found = found.flatten(0, 1)
+    found, corrections = _by_step(inputs.value, steps), None
+    if inputs.beta is not None:
+        found, corrections = (_by_step(tensor, steps) for tensor in _solve(inputs, inputs.beta))
+    for number in range(steps):
+        if corrections is not None:
+            _add_product(found[number], states[number], corrections[number], -1.0)
+        torch.mul(states[number], kept[number], out=states[number + 1])
+        _add_product(states[number + 1], found[number] * ends[number], keys[number])
     result = _by_group(states[:-1].flatten(0, 1), inputs.query).mul_(inputs.decay.unsqueeze(2))
-    result += found @ _weigh(inputs.spans, inputs.key @ inputs.query)
+    _add_product(result, found.flatten(0, 1), _weigh(inputs.spans, inputs.key @ inputs.query))
     return result, states
 
 
@@ -201,15 +199,44 @@ def _solve(inputs: _Inputs, beta: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         ``[num_pieces, num_heads, value_size, length]`` and ``[num_pieces, num_heads, key_size, length]``.
     """
-    betas = beta.unsqueeze(2)
-    system = _weigh(inputs.spans, inputs.key @ inputs.key.mT).mul_(betas)
-    heads = beta.shape[1] // inputs.key.shape[1]
-    keys = inputs.key.mT.repeat_interleave(heads, 1) * inputs.decay.unsqueeze(2)
-    sides = torch.cat((inputs.value, keys), 2).mul_(betas)
-    # Only what is above the diagonal is read, and the diagonal taken to be 1.
-    # torch.linalg's name for it has no type.
-    solved: Tensor = torch.ops.aten.linalg_solve_triangular(system, sides, upper=True, left=False, unitriangular=True)
-    return solved[:, :, : inputs.value.shape[2]], solved[:, :, inputs.value.shape[2] :]
+    system = _weigh(inputs.spans, inputs.key @ inputs.key.mT).mul_(beta.unsqueeze(2))
+    solution = _invert(system).mul_(beta.unsqueeze(3))
+    changes = inputs.value @ solution
+    num_pieces, num_groups, length, _ = inputs.key.shape
+    solution *= inputs.decay.unsqueeze(3)
+    corrections = inputs.key.mT.unsqueeze(2) @ solution.view(num_pieces, num_groups, -1, length, length)
+    return changes, corrections.flatten(1, 2)
+
+
+def _invert(system: Tensor) -> Tensor:
+    """The inverses of upper triangular matrices; only what is above the diagonal is read, which is taken to be 1.
+
+    Blocks on the diagonal double from a single 1: where ``a`` and ``b`` are the inverses of two neighbours, what stands
+    above both, ``c``, becomes ``-a @ c @ b``. Those are products of all blocks of all matrices at once, where a
+    library's substitution takes one matrix after the other.
+
+    Args:
+        system: ``[..., length, length]``.
+    """
+    length = system.shape[-1]
+    size = 1 << (length - 1).bit_length()
+    if size != length:
+        system = F.pad(system, (0, size - length, 0, size - length))
+    inverse = torch.eye(size, dtype=system.dtype, device=system.device).expand_as(system).contiguous()
+    half = 1
+    while half < size:
+        given, found = _diagonal_blocks(system, 2 * half), _diagonal_blocks(inverse, 2 * half)
+        first, second = found[..., :half, :half], found[..., half:, half:]
+        found[..., :half, half:] = (first @ given[..., :half, half:] @ second).neg_()
+        half *= 2
+    return inverse[..., :length, :length]
+
+
+def _diagonal_blocks(matrices: Tensor, size: int) -> Tensor:
+    """A view of the blocks on the diagonal of contiguous matrices, ``[..., num_blocks, size, size]``."""
+    count = matrices.shape[-1] // size
+    blocks = matrices.view(*matrices.shape[:-2], count, size, count, size)
+    return blocks.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
 
 
 def _single_tokens(
@@ -220,17 +247,29 @@ def _single_tokens(
     beta: Tensor | None,
     ssm_state: Tensor,
     rows: StateRows,
-) -> Tensor:
-    """One token a row: ``[num_rows, num_heads, value_size]``."""
+    out: Tensor,
+) -> None:
+    """One token a row, all rows in one step: on the CPU, of as many rows as its cache holds at a time.
+
+    With ``h`` the decayed state and ``u (x) k`` what is added to it, ``(h + u (x) k) @ q = h @ q + u * (k . q)``: so
+    that one product has both that and the ``h @ k`` on which the delta rule's ``u`` depends.
+    """
+    limit = CPU_STATES if ssm_state.is_cpu else DEVICE_NUMBERS
+    count = max(1, limit // ssm_state[0].numel())
     heads = value.shape[1] // key.shape[1]
-    query, key = (tensor.repeat_interleave(heads, 1) for tensor in (query, key))
-    states = read_states(ssm_state, rows.initial_state).to(value.dtype)
-    states *= log_decay.exp()[:, :, None, None]
-    if beta is not None:
-        value = beta.unsqueeze(2) * (value - (states @ key.unsqueeze(3)).squeeze(3))
-    states.addcmul_(value.unsqueeze(3), key.unsqueeze(2))
-    store_states(ssm_state, rows.chunk_state[: rows.num_rows].long(), states)
-    return (states @ query.unsqueeze(3)).squeeze(3)
+    decays, stores = log_decay.exp()[:, :, None, None], rows.chunk_state.long()
+    asked = query.unsqueeze(3) if beta is None else torch.stack((query, key), 3)
+    shared = (key * query).sum(2, keepdim=True).repeat_interleave(heads, 1)
+    keys = key.repeat_interleave(heads, 1).unsqueeze(2)
+    for first in range(0, rows.num_rows, count):
+        here = slice(first, min(first + count, rows.num_rows))
+        states = read_states(ssm_state, rows.initial_state[here]).to(value.dtype).mul_(decays[here])
+        found, added = _by_group(states, asked[here]), value[here]
+        if beta is not None:
+            added = beta[here].unsqueeze(2) * (added - found[..., 1])
+        states.addcmul_(added.unsqueeze(3), keys[here])
+        store_states(ssm_state, stores[here], states)
+        out[here] = found[..., 0] + added * shared[here]
 
 
 def _cut(rows: StateRows, limit: int) -> _Pieces:
@@ -288,14 +327,16 @@ def _gather(
     length = tokens.shape[1]
     backwards = torch.ones(length, length, dtype=torch.bool, device=tokens.device).tril_(-1)
     spans.masked_fill_(backwards, -torch.inf).exp_()
-    behind = behind.unsqueeze(3)
+    keys, values = key[tokens], value[tokens]
+    if not live.is_cpu or not bool(live.all()):
+        keys, values = (tensor.masked_fill_(behind.unsqueeze(3), 0) for tensor in (keys, values))
     return _Inputs(
         query=query[tokens].transpose(1, 2).contiguous().mT,
-        key=key[tokens].masked_fill_(behind, 0).transpose(1, 2).contiguous(),
-        value=value[tokens].masked_fill_(behind, 0).permute(0, 2, 3, 1).contiguous(),
+        key=keys.transpose(1, 2).contiguous(),
+        value=values.permute(0, 2, 3, 1).contiguous(),
         spans=spans,
         decay=high.exp_(),
-        beta=None if beta is None else beta[tokens].masked_fill_(~live.unsqueeze(2), 0).mT,
+        beta=None if beta is None else beta[tokens].masked_fill_(behind, 0).mT,
     )
 
 
@@ -312,6 +353,20 @@ def _by_group(values: Tensor, matrices: Tensor) -> Tensor:
     num_pieces, num_heads, num_rows, size = values.shape
     num_groups = matrices.shape[1]
     return (values.reshape(num_pieces, num_groups, -1, size) @ matrices).view(num_pieces, num_heads, num_rows, -1)
+
+
+def _add_product(sums: Tensor, values: Tensor, matrices: Tensor, factor: float = 1.0) -> None:
+    """Add ``factor`` times the product as of `_by_group` to ``sums``, which is changed.
+
+    Args:
+        sums: ``[num_pieces, num_heads, num_rows, width]``, contiguous.
+        values: ``[num_pieces, num_heads, num_rows, size]``.
+        matrices: ``[num_pieces, num_groups, size, width]``.
+        factor: on the product.
+    """
+    flat = matrices.flatten(0, 1)
+    num_groups, size, width = flat.shape
+    sums.view(num_groups, -1, width).baddbmm_(values.reshape(num_groups, -1, size), flat, alpha=factor)
 
 
 def _weigh(spans: Tensor, products: Tensor) -> Tensor:

@@ -31,6 +31,8 @@ class StateRows(NamedTuple):
         chunk_state: ``[num_chunks]``.
         last_only: whether states are stored behind rows' last tokens only, so that a kernel may take the chunks of a
             row as one; false where the host does not know.
+        query_start_loc_cpu: `query_start_loc` on the host, where it is there anyway; ``None`` where it is not, as in
+            rows for a graph.
     """
 
     num_tokens: int
@@ -42,6 +44,7 @@ class StateRows(NamedTuple):
     chunk_start_loc: Tensor
     chunk_state: Tensor
     last_only: bool = False
+    query_start_loc_cpu: Tensor | None = None
 
     @property
     def num_rows(self) -> int:

@@ -20,6 +20,7 @@ from genericbuilders.kernels.state.mamba_ssm import MambaSsmKernels, find_mamba_
 from genericbuilders.kernels.state.protocols import CausalConv, DecayScan, DeltaScan, SelectiveScan
 
 __all__ = [
+    "STATE_DTYPES",
     "STATE_KERNEL_NAMES",
     "StateKernels",
     "find_state_kernels",
@@ -27,6 +28,8 @@ __all__ = [
     "select_state_kernels",
 ]
 
+# What states may be kept in; the portable kernels and the reference run with all of them.
+STATE_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 # Fastest first.
 STATE_KERNEL_NAMES = ("installed", "native", "portable", "reference")
 
@@ -56,6 +59,10 @@ def find_state_kernels(name: str, device: torch.device, dtypes: Sequence[torch.d
     Raises:
         ValueError: there is no such implementation.
     """
+    if name in ("portable", "reference"):
+        lacking = [str(dtype) for dtype in dtypes if dtype not in STATE_DTYPES]
+        if lacking:
+            return Unavailable(f"they keep states in {', '.join(map(str, STATE_DTYPES))}, not {', '.join(lacking)}")
     if name == "reference":
         return StateKernels(
             name, reference.causal_conv, reference.selective_scan, reference.decay_scan, reference.delta_scan

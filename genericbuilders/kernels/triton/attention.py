@@ -22,12 +22,11 @@ from genericbuilders.kernels.triton.find import TritonKernels
 from genericbuilders.kernels.validation import (
     check_attention,
     check_block_table,
-    check_causal,
     check_keys,
     check_lse,
     check_rows,
-    check_tokens,
     check_varlen,
+    checked_counts,
 )
 
 __all__ = ["DTYPES", "MAX_HEAD", "Tiles", "TritonAttention"]
@@ -165,7 +164,7 @@ class TritonAttention:
         if max_seq_len is None:
             max_seq_len = int(lengths.max()) if num_reqs else 0
         if lengths.is_cpu:
-            _check_rows(query_start_loc, lengths, query.shape[0], causal)
+            _checked(query_start_loc, lengths, query.shape[0], causal)
             _check_blocks(query_start_loc, lengths, table, key_cache, scoring.sliding_window)
         return self._attend(
             kernels, query, key_cache, value_cache, table, query_start_loc, query_start_loc, lengths, True,
@@ -219,7 +218,7 @@ class TritonAttention:
             bounds = cu_seqlens_k.numpy()
             for row in np.flatnonzero((bounds[:-1] < 0) | (np.diff(bounds) < 0) | (bounds[1:] > len(key))).tolist():
                 check_keys(row, int(bounds[row]), int(bounds[row + 1]), len(key))
-            _check_rows(cu_seqlens_q, lengths, query.shape[0], causal)
+            _checked(cu_seqlens_q, lengths, query.shape[0], causal)
         return self._attend(
             kernels, query, key[None], value[None], cu_seqlens_q[None], cu_seqlens_k, cu_seqlens_q, lengths, False,
             max_seqlen_q, max_seqlen_k, scale, causal, scoring, out, lse,
@@ -358,13 +357,8 @@ def _ints(tensor: Tensor) -> Tensor:
     return tensor.to(torch.int32).contiguous()
 
 
-def _check_rows(query_start_loc: Tensor, lengths: Tensor, num_tokens: int, causal: bool) -> None:
-    starts, ends = query_start_loc.numpy().astype(np.int64), lengths.numpy().astype(np.int64)
-    for row in np.flatnonzero((starts[:-1] < 0) | (np.diff(starts) < 0) | (starts[1:] > num_tokens)).tolist():
-        check_tokens(row, int(starts[row]), int(starts[row + 1]), num_tokens)
-    counts = np.where(ends != 0, np.diff(starts), 0)
-    for row in np.flatnonzero((ends < 0) | (counts > ends)).tolist():
-        check_causal(row, int(counts[row]), int(ends[row]), causal)
+def _checked(query_start_loc: Tensor, lengths: Tensor, num_tokens: int, causal: bool) -> None:
+    checked_counts(query_start_loc.numpy().astype(np.int64), lengths.numpy().astype(np.int64), num_tokens, causal)
 
 
 def _check_blocks(

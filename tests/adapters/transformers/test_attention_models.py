@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 
 from genericbuilders.adapter import Adapter
 from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
+from genericbuilders.backends.fast_prefill import FAST_PREFILL
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.indexer import INDEXER
 from genericbuilders.backends.mla import MLA
@@ -43,6 +44,15 @@ LAYERS: dict[str, list[tuple[Adapter, type[AttentionSpec]]]] = {
     "mistral": [(FLASH_ATTN, SlidingWindowSpec)] * 2,
     "gemma2": MIXED,
     "gemma3": MIXED,
+    "gemma3n": [
+        (FLASH_ATTN, SlidingWindowSpec),
+        (FLASH_ATTN, SlidingWindowSpec),
+        (FLASH_ATTN, FullAttentionSpec),
+        (FAST_PREFILL, SlidingWindowSpec),
+        (FAST_PREFILL, FullAttentionSpec),
+        (FAST_PREFILL, SlidingWindowSpec),
+        (FAST_PREFILL, FullAttentionSpec),
+    ],
     "gpt_oss": MIXED,
     "llama4": [
         (CHUNKED_LOCAL, ChunkedLocalAttentionSpec),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,27 @@ def test_generate_serves_a_saved_model(family: str, tmp_path: Path) -> None:
     found = [json.loads(line)["token_ids"] for line in result.stdout.splitlines()]
     hf = tiny_hybrid(family)
     assert found == [greedy_tokens(hf, prompt, 6) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_generate_without_the_hybrid_manager_in_little_memory(family: str, tmp_path: Path) -> None:
+    """Three requests through two states; the plan names what each group holds."""
+    folder = save(tiny_hybrid(family), tmp_path / family)
+    texts = [" ".join(f"t{token}" for token in prompt) for prompt in PROMPTS]
+    arguments = [argument for text in texts for argument in ("--prompt", text)]
+    limits = ("--max-num-seqs", "2", "--num-blocks", "40", "--max-tokens", "3", "--ignore-eos", "--json")
+    plan = ("--no-hybrid-kv-cache", "--show-cache-plan")
+    assert isinstance(app, typer.Typer)
+    result = CliRunner().invoke(app, ["generate", "--model", str(folder), *arguments, *limits, *plan])
+    assert result.exit_code == 0, result.stderr
+    hf = tiny_hybrid(family)
+    found = [json.loads(line)["token_ids"] for line in result.stdout.splitlines()]
+    assert found == [greedy_tokens(hf, prompt, 3) for prompt in PROMPTS]
+    states_alone = family in ("falcon_mamba", "mamba2")
+    # The null state and two more.
+    assert re.search(r"MambaSpec +\W+ +\d+ \W+ +\d+ \W+ +3 ", result.stderr)
+    assert ("FullAttentionSpec" in result.stderr) is not states_alone
+    assert ("--num-blocks changes nothing" in result.stderr) is states_alone
 
 
 def test_every_family_has_its_architecture() -> None:

@@ -116,6 +116,25 @@ def test_every_split_of_a_prompt_gives_its_logits_and_states(family: str) -> Non
         assert_same_states(fed.states(split), fed.states(0))
 
 
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_all_the_ways_to_cut_a_prompt_give_its_logits_and_states(family: str) -> None:
+    """Request ``i`` is cut behind token ``n`` where bit ``n`` of ``i`` is set, on both sides of a chunk's end at 8."""
+    tokens = prompt(random.Random(4), 10)
+    expected = logits_alone(family, tokens)
+    ways = range(2 ** (len(tokens) - 1))
+    ends = [[n + 1 for n in range(len(tokens)) if way >> n & 1 or n + 1 == len(tokens)] for way in ways]
+    fed = HandFed(served(family), len(ends), BLOCK_SIZE, max_len=12)
+    found: list[list[Tensor]] = [[] for _ in ways]
+    for turn in range(len(tokens)):
+        pieces = {way: tokens[fed.computed[way] : ends[way][turn]] for way in ways if turn < len(ends[way])}
+        for way, logits in fed.step(pieces).items():
+            found[way].append(logits)
+    whole = fed.states(0)
+    for way in ways:
+        torch.testing.assert_close(torch.cat(found[way]), expected, rtol=0, atol=LOGITS)
+        assert_same_states(fed.states(way), whole)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("family", HYBRIDS)
 def test_logits_of_mixed_batches_are_those_of_each_request_alone(family: str, seed: int) -> None:

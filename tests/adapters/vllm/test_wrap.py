@@ -127,6 +127,34 @@ def test_a_required_keyword_is_named() -> None:
         wrap(Choosy, spec=FullAttentionSpec, metadata=DenseMetadata)
 
 
+def test_a_spec_in_another_place_is_refused() -> None:
+    from foreign_builders import DenseBuilder, DenseMetadata
+
+    class Swapped(DenseBuilder):
+        def __init__(
+            self,
+            vllm_config: Any,  # noqa: ANN401 - of vLLM's or the stand-in's
+            kv_cache_spec: Any,  # noqa: ANN401 - likewise
+            layer_names: list[str],
+            device: torch.device,
+        ) -> None:
+            super().__init__(kv_cache_spec, layer_names, vllm_config, device)
+
+    with pytest.raises(SignatureMismatchError, match=r"Swapped\.__init__.* takes kv_cache_spec in place 2"):
+        wrap_despite_hints(Swapped, spec=FullAttentionSpec, metadata=DenseMetadata)
+
+
+def test_options_of_the_wrong_kind_are_refused() -> None:
+    from foreign_builders import DenseBuilder, DenseMetadata
+
+    number: Any = 3
+    with pytest.raises(TypeError, match="vllm_config=3 is neither a VllmConfig nor makes one"):
+        wrap(DenseBuilder, spec=FullAttentionSpec, metadata=DenseMetadata, vllm_config=number)
+    taken = [BuildArgument("common_attn_metadata", BuildInput[Tensor]("batch"))]
+    with pytest.raises(SignatureMismatchError, match="build gets 'common_attn_metadata' in any case"):
+        wrap(DenseBuilder, spec=FullAttentionSpec, metadata=DenseMetadata, inputs=taken)
+
+
 def test_an_argument_less_and_keywords_at_will() -> None:
     from foreign_builders import DenseMetadata, DuckBuilder, UnparametrisedBuilder
 
@@ -201,6 +229,20 @@ def test_graph_support_in_its_attribute_forms(name: str) -> None:
         "StateBuilder": AttentionCGSupport.NEVER,
     }
     assert found[name] is expected[name]
+
+
+def test_graph_support_by_an_attribute_of_an_older_name_below_a_base_that_answers() -> None:
+    from fake_vllm import AttentionCGSupport as Theirs
+    from foreign_builders import DenseBuilder, DenseMetadata
+
+    class Older(DenseBuilder):
+        cudagraph_support = Theirs.ALWAYS
+
+    newer_class: Any = type("Newer", (Older,), {"_cudagraph_support": Theirs.UNIFORM_SINGLE_TOKEN_DECODE})
+    older = wrap(Older, spec=FullAttentionSpec, metadata=DenseMetadata)
+    assert older.cudagraph_support(CONFIG, FULL_SPEC) is AttentionCGSupport.ALWAYS
+    newer = wrap(newer_class, spec=FullAttentionSpec, metadata=DenseMetadata)
+    assert newer.cudagraph_support(CONFIG, FULL_SPEC) is AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
 
 
 def test_graph_support_in_its_method_forms(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,12 +70,13 @@ class FakeFla:
         output_final_state: bool,
         state_v_first: bool,
         cu_seqlens: Tensor,
+        cu_seqlens_cpu: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         assert q.shape[2] == v.shape[2]
         assert output_final_state
         assert state_v_first
         inputs = ScanInputs(q[0] * scale, k[0], v[0], g[0], None)
-        return self._run(name, inputs, initial_state, cu_seqlens)
+        return self._run(name, inputs, initial_state, cu_seqlens, cu_seqlens_cpu)
 
     def _delta(
         self,
@@ -91,15 +92,25 @@ class FakeFla:
         output_final_state: bool,
         state_v_first: bool,
         cu_seqlens: Tensor,
+        cu_seqlens_cpu: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         assert name == "step" or k.shape[3] <= 256
         assert output_final_state
         assert state_v_first
         inputs = ScanInputs(q[0] * scale, k[0], v[0], g[0], beta[0])
-        return self._run(name, inputs, initial_state, cu_seqlens)
+        return self._run(name, inputs, initial_state, cu_seqlens, cu_seqlens_cpu)
 
-    def _run(self, name: str, inputs: ScanInputs, initial: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
-        self.ran.append(name)
+    def _run(
+        self, name: str, inputs: ScanInputs, initial: Tensor, cu_seqlens: Tensor, on_host: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        self.ran.append(name if on_host is None else f"{name} by the host's lengths")
+        if on_host is not None:
+            assert name == "chunk", "the functions that go token by token have no such argument"
+            assert on_host.dtype == torch.int64
+            assert on_host.device.type == "cpu"
+            assert torch.equal(on_host, cu_seqlens)
+            assert all(on_host is not kept for kept, _ in self._kept)
+            self._kept.append((on_host, [int(start) for start in on_host]))
         count = len(cu_seqlens) - 1
         assert inputs.query.dtype == inputs.key.dtype == inputs.value.dtype
         assert inputs.log_decay.dtype == initial.dtype == torch.float32
@@ -211,6 +222,19 @@ def test_long_rows_in_chunks(delta: bool) -> None:
     rows, fake = make_rows([[2], [], [65]], [1, 3, 0], [[1], [], [2]]), FakeFla()
     judge(fake.kernels, make_inputs(67, FEW, delta=delta), random_states(4, FEW), rows)
     assert fake.ran == ["chunk"]
+
+
+@RULES
+@pytest.mark.usefixtures("fast_matmul")
+def test_lengths_that_the_host_knows_are_not_read_back(delta: bool) -> None:
+    """Chunks are given them, always in a new tensor; functions that go token by token would refuse them."""
+    fake, kept = FakeFla(), torch.empty(3, dtype=torch.int32)
+    for lengths in ([70, 5], [3, 72], [40, 35]):
+        rows = make_rows([[length] for length in lengths], [1, 0], [[1], [2]])
+        kept.copy_(rows.query_start_loc)
+        rows = rows._replace(query_start_loc_cpu=kept)
+        judge(fake.kernels, make_inputs(75, FEW, delta=delta), random_states(3, FEW), rows)
+    assert fake.ran == ["chunk by the host's lengths", "chunk by the host's lengths", "step"]
 
 
 @RULES

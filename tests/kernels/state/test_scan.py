@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from genericbuilders.kernels.state import portable_scan
 from genericbuilders.kernels.state.rows import StateRows
 from tests.kernels.state.rows_strategy import make_rows, named_blocks, paged_states, state_rows
 from tests.kernels.state.scan_cases import (
@@ -95,6 +96,19 @@ def test_long_rows(name: str, delta: bool, strength: float) -> None:
     for sizes in (ScanSizes(groups=1, heads=4, value=64, key=32), ScanSizes(groups=2, heads=1, value=20, key=70)):
         inputs = make_inputs(rows.num_tokens, sizes, delta=delta, strength=strength)
         judge(scan_kernels(name), inputs, random_states(10, sizes), rows)
+
+
+@RULES
+@NAMES
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_more_decodes_than_a_cache_holds(name: str, delta: bool, dtype: torch.dtype) -> None:
+    """Single tokens of more rows than are run at a time; some start empty, and padding stores nothing."""
+    sizes = ScanSizes(groups=2, heads=2, value=128, key=128)
+    inputs = make_inputs(11, sizes, delta=delta, dtype=dtype)
+    rows = make_rows([[1]] * 11, [1, 2, 0, 4, 5, 6, 7, 8, 9, 0, 0], [[b] for b in (1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 0)])
+    assert rows.single_tokens
+    assert rows.num_rows * random_states(1, sizes).numel() > 2 * portable_scan.CPU_STATES
+    judge(scan_kernels(name), inputs, random_states(10, sizes), rows)
 
 
 @RULES

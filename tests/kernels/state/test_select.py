@@ -15,6 +15,7 @@ from genericbuilders.kernels.native import Unavailable, native_library
 from genericbuilders.kernels.packages import find_package, imported_once
 from genericbuilders.kernels.state import portable_conv, portable_scan, portable_selective
 from genericbuilders.kernels.state.select import (
+    STATE_DTYPES,
     STATE_KERNEL_NAMES,
     StateKernels,
     find_state_kernels,
@@ -79,6 +80,26 @@ def test_nothing_is_installed(site: Path) -> None:
         assert f"{name} is not installed" in found.reason
     with pytest.raises(ValueError, match="the kernels 'installed' are not available: fla-core is not installed"):
         select_state_kernels(CUDA, FLOAT, "installed")
+
+
+@pytest.mark.parametrize("name", ["portable", "reference"])
+def test_states_in_dtypes_that_no_kernel_has(name: str) -> None:
+    for dtype in (torch.float8_e4m3fn, torch.int8):
+        with pytest.raises(
+            ValueError, match=rf"{name}' are not available: they keep states in .*float64, not {dtype}$"
+        ):
+            select_state_kernels(CPU, (torch.float32, dtype), name)
+        with pytest.raises(ValueError, match=f"not {dtype}$"):
+            select_state_kernels(CPU, (dtype,))
+
+
+@pytest.mark.parametrize("delta", [False, True])
+@pytest.mark.parametrize("dtype", STATE_DTYPES)
+def test_every_dtype_that_is_taken_runs(dtype: torch.dtype, delta: bool) -> None:
+    sizes, rows = ScanSizes(groups=1, heads=2, value=5, key=3), make_rows([[2], [1]], [1, 0], [[1], [2]])
+    kernels = select_state_kernels(CPU, (dtype,))
+    inputs = make_inputs(3, sizes, delta=delta)
+    judge(ScanKernels(kernels.decay_scan, kernels.delta_scan), inputs, random_states(3, sizes, dtype), rows)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,6 @@ class CommonAttentionMetadata:
     def compute_num_computed_tokens(self) -> torch.Tensor: ...
 
 class AttentionMetadataBuilder(ABC, Generic[M]):
-    kv_cache_spec: KVCacheSpec
     layer_names: list[str]
     vllm_config: VllmConfig
     device: torch.device
