@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from genericbuilders.migration.bindings import Function, Names, rebinds
+from genericbuilders.migration.source import Position, Source, why_it_stays
+from genericbuilders.migration.spec_uses import SPEC, Cast, Check, SpecUses, dotted, fields_of, read_uses
 
 __all__ = ["SPEC", "BaseRef", "Check", "ClassInfo", "FunctionScope", "Hint", "describe_class"]
 
-SPEC = "kv_cache_spec"
-_OPTIONAL = re.compile(r"(?:\w+\.)*Optional\[(.*)\]")
 _HOOK = "get_cudagraph_support"
 _BATCH = ("common_attn_metadata", "common_prefix_len")
 
@@ -43,35 +44,26 @@ class Hint:
 
     Attributes:
         parameter: the name.
-        annotation: unquoted, without ``None``; ``None`` where it has none.
-        line: where.
+        annotation: a union of dotted names, unquoted and without ``None``; ``None`` where there is none such.
+        position: where.
         has_value: whether a class-level annotation also assigns.
+        optional: whether it may be ``None``.
+        certain: whether it is the spec's whatever its hint is: by its name, or since the base gets it first.
+        stays: why a class-level annotation cannot be taken out, whatever it says.
     """
 
     parameter: str
     annotation: str | None
-    line: int
+    position: Position
     has_value: bool = False
+    optional: bool = False
+    certain: bool = True
+    stays: str | None = None
 
-
-@dataclass(frozen=True)
-class Check:
-    """An ``isinstance`` of the spec.
-
-    Attributes:
-        classes: against which classes.
-        line: of its statement.
-        demanded: whether nothing goes on if it fails, whatever came before.
-        is_assert: whether an ``assert`` makes it.
-        settled: whether the class's spec settles it: it asks for ``self.kv_cache_spec``, or for the parameter of
-            ``__init__`` that nothing has bound anew.
-    """
-
-    classes: tuple[str, ...]
-    line: int
-    demanded: bool
-    is_assert: bool
-    settled: bool
+    @property
+    def line(self) -> int:
+        """Where."""
+        return self.position[0]
 
 
 @dataclass(frozen=True)
@@ -90,8 +82,12 @@ class ClassInfo:
         init: the spec's parameter in its own ``__init__``.
         old_engine: whether ``__init__`` takes the old engine's ``input_builder``.
         hook: the spec's parameter in its own ``get_cudagraph_support``.
-        checks: ``isinstance`` of the spec in its methods.
-        fields: attributes of the spec that its methods read.
+        checks: what its methods demand of the spec.
+        casts: of the spec, in its methods.
+        self_fields: attributes of ``self.kv_cache_spec`` that its methods read.
+        parameter_fields: those of the spec's parameter that ``__init__`` reads.
+        asked: the line where it asks for the spec's type without demanding one: it may take several.
+        assigned: the line that gives ``self.kv_cache_spec`` anything but the constructor's parameter.
         hook_fields: those that ``get_cudagraph_support`` reads.
         build_returns: what ``build`` is annotated to return, as written.
         builds_batches: whether ``build`` takes a batch's description.
@@ -112,7 +108,11 @@ class ClassInfo:
     old_engine: bool
     hook: Hint | None
     checks: tuple[Check, ...]
-    fields: frozenset[str]
+    casts: tuple[Cast, ...]
+    self_fields: frozenset[str]
+    parameter_fields: frozenset[str]
+    asked: int | None
+    assigned: int | None
     hook_fields: frozenset[str]
     build_returns: str | None
     builds_batches: bool
@@ -122,7 +122,12 @@ class ClassInfo:
 
 
 def describe_class(
-    node: ast.ClassDef, prefix: str, scope: FunctionScope | None, marker: str | None, reads_specs: bool
+    node: ast.ClassDef,
+    prefix: str,
+    scope: FunctionScope | None,
+    marker: str | None,
+    source: Source,
+    names: Names | None,
 ) -> ClassInfo:
     """Read one class.
 
@@ -131,14 +136,17 @@ def describe_class(
         prefix: what stands before its name, as in ``outer.<locals>.``.
         scope: the functions around it.
         marker: the spec that a comment on its line names.
-        reads_specs: whether its file speaks of specs at all; if not, its methods need not be searched.
+        source: its file.
+        names: what its file's names mean; ``None`` if it speaks of no specs, so that methods need not be searched.
     """
-    methods = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+    methods = {each.name: each for each in node.body if isinstance(each, Function)}
     init, hook, build = methods.get("__init__"), methods.get(_HOOK), methods.get("build")
-    taken = None if init is None else _spec_parameter(init)
-    asked = None if hook is None else _spec_parameter(hook)
-    searched = methods if reads_specs else {}
-    names = {SPEC, *({taken.parameter} if taken else ())}
+    taken = None if init is None else _spec_parameter(init, 1, source)
+    asked = None if hook is None else _spec_parameter(hook, 2, source)
+    uses = SpecUses() if names is None else read_uses(node, source, names, taken.parameter if taken else None)
+    in_hook = frozenset[str]()
+    if hook is not None and asked is not None and names is not None:
+        in_hook = fields_of(hook, asked.parameter, source, names)
     return ClassInfo(
         prefix + node.name,
         node.name,
@@ -147,16 +155,20 @@ def describe_class(
         tuple(_base(each) for each in node.bases),
         scope,
         marker,
-        _annotation(node),
+        _annotation(node, source),
         taken,
         init is not None and any(each.arg == "input_builder" for each in init.args.args),
         asked,
-        tuple(check for method in searched.values() for check in _checks(method, names)),
-        frozenset(name for key, method in searched.items() if key != _HOOK for name in _fields(method, names)),
-        frozenset() if hook is None or asked is None else frozenset(_fields(hook, {asked.parameter})),
+        tuple(uses.checks),
+        tuple(uses.casts),
+        frozenset(uses.self_fields),
+        frozenset(uses.parameter_fields),
+        uses.asked,
+        uses.assigned,
+        in_hook,
         None if build is None or build.returns is None else ast.unparse(build.returns),
         build is not None and any(each.arg in _BATCH for each in build.args.args),
-        init is not None and taken is not None and _assigns(init, taken.parameter),
+        uses.rebinds,
         frozenset(methods),
         tuple(ast.unparse(each.func if isinstance(each, ast.Call) else each) for each in node.decorator_list),
     )
@@ -172,29 +184,48 @@ def _base(node: ast.expr) -> BaseRef:
     return BaseRef(text if text.replace(".", "").replace("_", "").isalnum() else "", arguments, ast.unparse(node))
 
 
-def _annotation(node: ast.ClassDef) -> Hint | None:
-    for each in node.body:
+def _annotation(node: ast.ClassDef, source: Source) -> Hint | None:
+    for index, each in enumerate(node.body):
         if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name) and each.target.id == SPEC:
-            return Hint(SPEC, _unquoted(each.annotation), each.lineno, each.value is not None)
+            text, optional = _union(each.annotation)
+            stays = why_it_stays(source, node.body, index, documented=True)
+            has_value = each.value is not None
+            return Hint(SPEC, text, source.position(each), has_value, optional=optional, stays=stays)
     return None
 
 
-def _spec_parameter(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Hint | None:
-    """The parameter called ``kv_cache_spec``, or else the first that a spec's hint or the base's place makes one."""
+def _spec_parameter(function: Function, place: int, source: Source) -> Hint | None:
+    """The parameter called ``kv_cache_spec``; or that which the base gets first; or, hinted so, that at its place."""
     arguments = function.args
-    given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    for each in given:
-        if each.arg == SPEC:
-            return Hint(SPEC, _unquoted(each.annotation), each.lineno)
-    for each in given:
-        text = _unquoted(each.annotation)
-        if text is not None and text.rpartition(".")[2].endswith("Spec"):
-            return Hint(each.arg, text, each.lineno)
+    positional = [*arguments.posonlyargs, *arguments.args]
+    optional = {
+        each.arg
+        for each, value in zip(reversed(positional), reversed(arguments.defaults), strict=False)
+        if _is_none(value)
+    }
+    optional |= {
+        each.arg for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if _is_none(value)
+    }
+    given = [*positional, *arguments.kwonlyargs]
+
+    def hint(found: ast.arg, *, certain: bool) -> Hint:
+        text, may_be_none = _union(found.annotation)
+        where = found.lineno, found.col_offset
+        return Hint(found.arg, text, where, optional=may_be_none or found.arg in optional, certain=certain)
+
     handed = _handed_up(function)
-    return next((Hint(each.arg, None, each.lineno) for each in given if each.arg == handed), None)
+    for name in (SPEC, handed):
+        for each in given:
+            if each.arg == name:
+                return hint(each, certain=True)
+    if len(positional) > place and handed is None:
+        text, _ = _union(positional[place].annotation)
+        if text is not None and text.rpartition(".")[2].endswith(("Spec", "Specs")):
+            return hint(positional[place], certain=False)
+    return None
 
 
-def _handed_up(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+def _handed_up(function: Function) -> str | None:
     """What a constructor gives first to its base's."""
     for each in ast.walk(function):
         if (
@@ -204,93 +235,42 @@ def _handed_up(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
             and isinstance(each.func.value, ast.Call)
             and isinstance(each.func.value.func, ast.Name)
             and each.func.value.func.id == "super"
-            and each.args
-            and isinstance(each.args[0], ast.Name)
         ):
-            return each.args[0].id
+            by_name = (keyword.value for keyword in each.keywords if keyword.arg == SPEC)
+            first = each.args[0] if each.args else next(by_name, None)
+            if isinstance(first, ast.Name) and not rebinds(function, first.id):
+                return first.id
     return None
 
 
-def _assigns(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
-    stored = (each for each in ast.walk(function) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
-    return any(each.id == name for each in stored)
+def _is_none(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
-def _unquoted(annotation: ast.expr | None) -> str | None:
+def _union(annotation: ast.expr | None) -> tuple[str | None, bool]:
+    """The classes of a hint, joined by ``|``, and whether ``None`` is one of them; no text unless all are names."""
     if annotation is None:
-        return None
-    text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
-    if not isinstance(text, str):
-        return None
-    if (inner := _OPTIONAL.fullmatch(text.strip())) is not None:
-        text = inner[1]
-    return " | ".join(part for each in text.split("|") if (part := each.strip()) != "None")
+        return None, False
+    parts = list(_members(annotation))
+    named = [part for part in parts if part != "None"]
+    return (" | ".join(named) if named and all(named) else None), len(named) < len(parts)
 
 
-def _checks(function: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]) -> Iterator[Check]:
-    asserts = {id(each.test): each.lineno for each in ast.walk(function) if isinstance(each, ast.Assert)}
-    # Under a condition, a check demands nothing of other cases.
-    demands = {id(each.test): each.lineno for each in function.body if isinstance(each, ast.Assert)}
-    demands |= {id(test): each.lineno for each in function.body if (test := _raises_unless(each)) is not None}
-    constructs = function.name == "__init__"
-    for each in ast.walk(function):
-        if not (isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "isinstance"):
-            continue
-        if len(each.args) != 2 or not _is_spec(each.args[0], names):
-            continue
-        subject, made = each.args[0], id(each)
-        settled = isinstance(subject, ast.Attribute) or (
-            constructs and isinstance(subject, ast.Name) and not _assigns(function, subject.id)
-        )
-        line = asserts.get(made, demands.get(made, each.lineno))
-        yield Check(tuple(_class_names(each.args[1])), line, made in demands, made in asserts, settled)
-
-
-def _raises_unless(node: ast.AST) -> ast.expr | None:
-    """What a statement ``if not ...: raise`` demands."""
-    if not (isinstance(node, ast.If) and isinstance(node.body[0], ast.Raise)):
-        return None
-    return node.test.operand if isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not) else None
-
-
-def _class_names(node: ast.expr) -> Sequence[str]:
-    if isinstance(node, ast.Tuple):
-        return [ast.unparse(each) for each in node.elts]
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        return [*_class_names(node.left), *_class_names(node.right)]
-    return [ast.unparse(node)]
-
-
-def _fields(function: ast.FunctionDef | ast.AsyncFunctionDef, names: set[str]) -> Iterator[str]:
-    aside = {id(inner) for each in ast.walk(function) if _is_alternative(each, names) for inner in ast.walk(each)}
-    attributes = (each for each in ast.walk(function) if isinstance(each, ast.Attribute) and id(each) not in aside)
-    for each in attributes:
-        if isinstance(each.ctx, ast.Load) and _is_spec(each.value, names):
-            yield each.attr
-
-
-def _is_alternative(node: ast.AST, names: set[str]) -> bool:
-    """Whether a statement or an expression is for one of several types of the spec."""
-    if not isinstance(node, ast.If | ast.IfExp | ast.BoolOp):
-        return False
-    parts = node.values if isinstance(node, ast.BoolOp) else [node.test]
-    return any(
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Name)
-        and call.func.id in ("isinstance", "hasattr")
-        and call.args
-        and _is_spec(call.args[0], names)
-        for part in parts
-        for call in ast.walk(part)
-    ) and not (isinstance(node, ast.If) and _raises_unless(node) is not None)
-
-
-def _is_spec(node: ast.expr, names: set[str]) -> bool:
-    if isinstance(node, ast.Name):
-        return node.id in names
-    return (
-        isinstance(node, ast.Attribute)
-        and node.attr == SPEC
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
-    )
+def _members(node: ast.expr) -> Iterator[str]:
+    """The names of a union's members; an empty one for what is no name."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            yield from _members(ast.parse(node.value.strip(), mode="eval").body)
+        except SyntaxError:
+            yield ""
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        yield from _members(node.left)
+        yield from _members(node.right)
+    elif isinstance(node, ast.Subscript) and (kind := dotted(node.value).rpartition(".")[2]) in ("Optional", "Union"):
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        for each in inner:
+            yield from _members(each)
+        if kind == "Optional":
+            yield "None"
+    else:
+        yield "None" if _is_none(node) else dotted(node)

@@ -9,6 +9,7 @@ from pathlib import Path
 import libcst as cst
 from libcst.metadata import MetadataWrapper
 
+from genericbuilders.migration.form_feeds import with_form_feeds, without_form_feeds
 from genericbuilders.migration.getters import find_getters
 from genericbuilders.migration.layers import LayerAssert, find_layer_asserts
 from genericbuilders.migration.modules import LINE_END, ModuleInfo
@@ -20,6 +21,7 @@ from genericbuilders.migration.result import ClassReport, FileResult, Finding, O
 from genericbuilders.migration.rewrite import rewrite_classes
 from genericbuilders.migration.rewrite_imports import Imports, rewrite_imports
 from genericbuilders.migration.root_names import find_new_bases
+from genericbuilders.migration.source import Source
 
 __all__ = ["migrate"]
 
@@ -36,7 +38,7 @@ def migrate(project: Project, path: Path, target: Target) -> FileResult:
     plans = [plan_class(project, name, each) for each in module.classes if project.is_interesting(name, each)]
     tree = project.tree(name)
     getters = find_getters(project, name, typed=target is Target.GENERIC)
-    layers = find_layer_asserts(project, name, tree)
+    layers = find_layer_asserts(project, name, tree, Source(text))
     findings = [*(each.finding for each in getters), *(each.finding for each in layers)]
     starts = _Columns(text)
     classes = [*(starts.told(plan.report) for plan in plans), *_factories(project, name, module)]
@@ -80,16 +82,18 @@ def _rewritten(
     getters: Mapping[int, str],
     layers: Sequence[LayerAssert],
 ) -> str:
+    text = project.text(module)
+    parsed = cst.parse_module(without_form_feeds(text, project.tree(module)) if "\f" in text else text)
     changing = [plan for plan in plans if _changes(plan)]
     bases = find_new_bases(project, module, changing, getters)
-    lines = {each.line for each in layers if each.removable}
+    asserts = {each.position for each in layers if each.removable}
     lookups = dict(each.lookup for each in layers if each.lookup is not None)
     done = rewrite_classes(
-        MetadataWrapper(cst.parse_module(project.text(module))),
+        MetadataWrapper(parsed),
         changing,
         getters,
         {base.old: base.new for base in bases},
-        lines,
+        asserts,
         lookups,
     )
     wanted = Imports(
@@ -99,7 +103,8 @@ def _rewritten(
         frozenset(each for plan in changing for each in plan.moved),
         frozenset(plan.cls.name for plan in changing),
     )
-    return rewrite_imports(done.module, wanted).code
+    after = rewrite_imports(done.module, wanted).code
+    return with_form_feeds(text, parsed.code, after) if "\f" in text else after
 
 
 def _factories(project: Project, name: str, module: ModuleInfo) -> list[ClassReport]:

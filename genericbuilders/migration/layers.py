@@ -6,9 +6,11 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from genericbuilders.migration.bindings import Function, read_names, rebinds
 from genericbuilders.migration.modules import dotted
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.result import Finding
+from genericbuilders.migration.source import Position, Source, why_it_stays
 
 __all__ = ["LayerAssert", "find_layer_asserts"]
 
@@ -16,7 +18,9 @@ _NO_HANDLE = "no handle that knows the type is at hand: give the layer its Atten
 _PACKAGES = ("genericbuilders.adapter", "genericbuilders.adapter.attention", "genericbuilders.adapter.bound")
 STEPS = frozenset({"genericbuilders.adapter.Step", "genericbuilders.adapter.erased.Step"})
 HANDLES = frozenset(f"{package}.{name}" for package in _PACKAGES for name in ("AttentionLayer", "TypedLayer"))
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+_CONTEXT = "genericbuilders.model.ForwardContext"
+# What vLLM's layers call themselves.
+_OWN_NAMES = ("self.layer_name", "self.prefix", "self.name")
 
 
 @dataclass(frozen=True)
@@ -24,27 +28,33 @@ class LayerAssert:
     """One ``assert isinstance(attn_metadata, X)``.
 
     Attributes:
-        line: of it.
+        position: of it.
         removable: whether a look-up that has that type is assigned just before, or can be.
         finding: what is told.
-        lookup: the line of the assignment that becomes such a look-up, and its new value.
+        lookup: where the assignment stands that becomes such a look-up, and its new value.
     """
 
-    line: int
+    position: Position
     removable: bool
     finding: Finding
-    lookup: tuple[int, str] | None = None
+    lookup: tuple[Position, str] | None = None
 
 
-def find_layer_asserts(project: Project, module: str, tree: ast.Module) -> list[LayerAssert]:
+def find_layer_asserts(project: Project, module: str, tree: ast.Module, source: Source) -> list[LayerAssert]:
     """The asserts of one file, in order."""
+    if not project.modules[module].metadata_asserts:
+        return []
+    names = read_names(tree)
+    if not names.is_builtin("isinstance"):
+        return []
     found: list[LayerAssert] = []
     for owner, function in _functions(tree):
-        reader = _Reader(
-            set(_steps(project, module, function)), {} if owner is None else _handles(project, module, owner)
-        )
+        handles: Mapping[str, str] = {}
+        if owner is not None and not rebinds(function, "self"):
+            handles = _handles(project, module, owner)
+        reader = _Reader(source, set(_steps(project, module, function)), handles)
         for body in _bodies(function.body):
-            found += reader.read(body)
+            found += reader.read(body, documented=body is function.body)
     return found
 
 
@@ -52,35 +62,61 @@ class _Reader:
     """Reads the blocks of one function.
 
     Args:
+        source: the file.
         steps: expressions that are a `Step`.
         handles: expressions that are a handle, and the metadata type that each knows.
     """
 
-    def __init__(self, steps: set[str], handles: Mapping[str, str]) -> None:
+    def __init__(self, source: Source, steps: set[str], handles: Mapping[str, str]) -> None:
+        self.source = source
         self.steps = steps
         self.handles = handles
 
-    def read(self, body: Sequence[ast.stmt]) -> Iterator[LayerAssert]:
-        looked_up, assigned = "", 0
-        for node in body:
+    def read(self, body: Sequence[ast.stmt], *, documented: bool) -> Iterator[LayerAssert]:
+        """The asserts of one block."""
+        assigned: ast.Assign | None = None
+        for index, node in enumerate(body):
             if isinstance(node, ast.Assert) and (asked := _asked(node)):
-                known = [name for name, metadata in self.handles.items() if metadata == asked]
-                typed, handle = looked_up in known, known[0] if len(known) == 1 else None
-                step = next(iter(sorted(self.steps)), None)
-                lookup: tuple[int, str] | None = None
-                told = "the look-up in the step has that type already" if typed else _NO_HANDLE
-                if not typed and handle is not None and step is not None and assigned:
-                    lookup = assigned, f"{step}[{handle}]"
-                    told = f"the handle {handle} knows the type: looked up by that"
-                changes = typed or lookup is not None
-                finding = Finding(node.lineno, node.col_offset + 1, "metadata-assert", told, changes)
-                yield LayerAssert(node.lineno, changes, finding, lookup)
-            elif isinstance(node, ast.Assign | ast.AnnAssign) and _target(node) == "attn_metadata":
-                # vLLM's look-up by the layer's name; any other may be of another layer.
-                is_lookup = isinstance(node.value, ast.Subscript) and _names_metadata(node.value.value)
-                in_step = isinstance(node.value, ast.Subscript) and dotted(node.value.value) in self.steps
-                looked_up = dotted(node.value.slice) if isinstance(node.value, ast.Subscript) and in_step else ""
-                assigned = node.lineno if is_lookup else 0
+                lookup, told = self._settled(assigned, asked)
+                changes = told is not None
+                stays = why_it_stays(self.source, body, index, documented=documented) if changes else _NO_HANDLE
+                if stays is not None:
+                    lookup, told, changes = None, stays if told is None else f"it stays: {stays}", False
+                position = self.source.position(node)
+                finding = Finding(node.lineno, position[1] + 1, "metadata-assert", str(told), changes)
+                yield LayerAssert(position, changes, finding, lookup)
+            elif isinstance(node, ast.Assign) and [dotted(each) for each in node.targets] == ["attn_metadata"]:
+                assigned = node
+            elif _stores(node):
+                assigned = None
+
+    def _settled(self, assigned: ast.Assign | None, asked: str) -> tuple[tuple[Position, str] | None, str | None]:
+        """What the assignment before an assert becomes, and what is told; nothing where the assert has to stay."""
+        if assigned is None or not isinstance(value := assigned.value, ast.Subscript):
+            return None, None
+        known = [name for name, metadata in self.handles.items() if metadata == asked]
+        if dotted(value.value) in self.steps and dotted(value.slice) in known:
+            return None, "the look-up in the step has that type already"
+        step = dotted(value.value).removesuffix(".attn_metadata")
+        # vLLM's look-up by the layer's own name; any other may be of another layer.
+        if step == dotted(value.value) or step not in self.steps or len(known) != 1:
+            return None, None
+        if dotted(value.slice) not in (*_OWN_NAMES, f"{known[0]}.name"):
+            return None, None
+        new = f"{step}[{known[0]}]"
+        return (self.source.position(assigned), new), f"the handle {known[0]} knows the type: looked up by that"
+
+
+def _stores(node: ast.stmt) -> bool:
+    """Whether a statement may give ``attn_metadata`` another value."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name) and each.id == "attn_metadata" and not isinstance(each.ctx, ast.Load):
+            return True
+        if isinstance(each, ast.MatchAs | ast.MatchStar | ast.ExceptHandler) and each.name == "attn_metadata":
+            return True
+        if isinstance(each, ast.Nonlocal | ast.Global) and "attn_metadata" in each.names:
+            return True
+    return False
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[ast.ClassDef | None, Function]]:
@@ -97,17 +133,18 @@ def _functions(tree: ast.Module) -> Iterator[tuple[ast.ClassDef | None, Function
 
 
 def _steps(project: Project, module: str, function: Function) -> Iterator[str]:
-    """Parameters that are a `Step`, and the step of those that are a forward context."""
+    """Parameters that are a `Step`, and the step of those that are a forward context; none that is bound anew."""
     for each in (*function.args.args, *function.args.kwonlyargs):
         target = _class_of(project, module, each.annotation)
-        if target in STEPS:
-            yield each.arg
-        elif target == "genericbuilders.model.ForwardContext":
-            yield f"{each.arg}.step"
+        if target not in (*STEPS, _CONTEXT) or rebinds(function, each.arg):
+            continue
+        name = each.arg if target in STEPS else f"{each.arg}.step"
+        if not _times_assigned(function, name):
+            yield name
 
 
 def _handles(project: Project, module: str, owner: ast.ClassDef) -> Mapping[str, str]:
-    """Attributes that are set to a handle in the constructor, and the metadata type that each knows."""
+    """Attributes that are set to a handle in the constructor and nowhere else, and the metadata type of each."""
     found: dict[str, str] = {}
     init = next((each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
     if init is None:
@@ -117,13 +154,22 @@ def _handles(project: Project, module: str, owner: ast.ClassDef) -> Mapping[str,
         for each in (*init.args.args, *init.args.kwonlyargs)
         if isinstance(each.annotation, ast.Subscript)
         and project.resolve(module, dotted(each.annotation.value)) in HANDLES
+        and not rebinds(init, each.arg)
     }
     for node in init.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in known:
             name = dotted(node.targets[0])
-            if name.startswith("self."):
+            if name.startswith("self.") and _times_assigned(owner, name) == 1:
                 found[name] = known[node.value.id]
     return found
+
+
+def _times_assigned(where: ast.AST, name: str) -> int:
+    """How often an attribute is given a value."""
+    return sum(
+        isinstance(each, ast.Attribute) and not isinstance(each.ctx, ast.Load) and dotted(each) == name
+        for each in ast.walk(where)
+    )
 
 
 def _class_of(project: Project, module: str, annotation: ast.expr | None) -> str | None:
@@ -141,24 +187,14 @@ def _asked(node: ast.Assert) -> str:
     return ast.unparse(test.args[1]) if dotted(test.args[0]) == "attn_metadata" else ""
 
 
-def _names_metadata(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "attn_metadata"
-
-
-def _target(node: ast.Assign | ast.AnnAssign) -> str:
-    if isinstance(node, ast.AnnAssign):
-        return dotted(node.target)
-    return dotted(node.targets[0]) if len(node.targets) == 1 else ""
-
-
 def _bodies(body: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
     """A block, and those inside it; functions and classes within are blocks of their own."""
     yield body
     for node in body:
-        if isinstance(node, ast.If | ast.For | ast.While):
+        if isinstance(node, ast.If | ast.For | ast.AsyncFor | ast.While):
             yield from _bodies(node.body)
             yield from _bodies(node.orelse)
-        elif isinstance(node, ast.With):
+        elif isinstance(node, ast.With | ast.AsyncWith):
             yield from _bodies(node.body)
         elif isinstance(node, ast.Try):
             for part in (node.body, *(handler.body for handler in node.handlers), node.orelse, node.finalbody):

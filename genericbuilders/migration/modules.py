@@ -6,8 +6,12 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from genericbuilders.migration.bindings import Names, read_names
 from genericbuilders.migration.classes import ClassInfo, FunctionScope, describe_class
+from genericbuilders.migration.source import Source
+from genericbuilders.migration.spec_uses import dotted
 
 __all__ = ["LINE_END", "Factory", "ModuleInfo", "absolute_module", "describe_module", "dotted"]
 
@@ -46,6 +50,7 @@ class ModuleInfo:
         checked_only: local names that are imported for checkers alone, under ``if TYPE_CHECKING``.
         stars: modules of which everything is imported.
         aliases: local name to the dotted name that it is assigned.
+        unsure: those of them that are assigned more than once, or under a condition.
         classes: all classes, nested ones too, in order.
         factories: calls that make classes.
         type_variables: names that are assigned a ``TypeVar``.
@@ -59,6 +64,7 @@ class ModuleInfo:
     checked_only: frozenset[str] = frozenset()
     stars: tuple[str, ...] = ()
     aliases: dict[str, str] = field(default_factory=dict[str, str])
+    unsure: frozenset[str] = frozenset()
     classes: tuple[ClassInfo, ...] = ()
     factories: tuple[Factory, ...] = ()
     type_variables: frozenset[str] = frozenset()
@@ -74,7 +80,7 @@ def describe_module(name: str, is_package: bool, text: str) -> ModuleInfo:
     """
     # A declaration of the encoding is for bytes; this is text already.
     tree = ast.parse(text)
-    reader = _Reader(name, is_package, _markers(text), reads_specs="Spec" in text or "kv_cache_spec" in text)
+    reader = _Reader(name, is_package, _markers(text), tree, text)
     reader.makes_classes = _TYPE_CALL.search(text) is not None
     # Most files make no class inside a function, and most of a file is functions.
     reader.enters_functions = reader.makes_classes or _INNER_CLASS.search(text) is not None
@@ -86,6 +92,7 @@ def describe_module(name: str, is_package: bool, text: str) -> ModuleInfo:
         frozenset(reader.checked - reader.at_run_time),
         tuple(reader.stars),
         reader.aliases,
+        frozenset(name for name in reader.unsure if name in reader.aliases),
         tuple(reader.classes),
         tuple(reader.factories),
         frozenset(reader.type_variables),
@@ -108,8 +115,10 @@ def _markers(text: str) -> dict[int, str]:
 class _Reader:
     """Walks statements, in functions and conditions too."""
 
-    def __init__(self, name: str, is_package: bool, markers: dict[int, str], *, reads_specs: bool) -> None:
-        self.reads_specs = reads_specs
+    def __init__(self, name: str, is_package: bool, markers: dict[int, str], tree: ast.Module, text: str) -> None:
+        self.tree = tree
+        self.text = text
+        self.reads_specs = "Spec" in text or "kv_cache_spec" in text
         self.makes_classes = False
         self.enters_functions = True
         self.name = name
@@ -120,28 +129,44 @@ class _Reader:
         self.at_run_time: set[str] = set()
         self.stars: list[str] = []
         self.aliases: dict[str, str] = {}
+        self.assigned: set[str] = set()
+        self.unsure: set[str] = set()
         self.classes: list[ClassInfo] = []
         self.factories: list[Factory] = []
         self.type_variables: set[str] = set()
+        self.conditions = 0
+
+    @cached_property
+    def names(self) -> Names:
+        """What the file's names mean; most files need not know."""
+        return read_names(self.tree)
+
+    @cached_property
+    def source(self) -> Source:
+        """The file's lines."""
+        return Source(self.text)
 
     def read(self, body: Iterable[ast.stmt], scope: FunctionScope | None, prefix: str, checked: bool) -> None:
         for node in body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 self._import(node, checked)
             elif isinstance(node, ast.ClassDef):
-                self.classes.append(describe_class(node, prefix, scope, self._marker(node), self.reads_specs))
+                names = self.names if self.reads_specs and node.bases else None
+                self.classes.append(describe_class(node, prefix, scope, self._marker(node), self.source, names))
                 self.read(node.body, scope, f"{prefix}{node.name}.", checked)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 if not self.enters_functions:
                     continue
                 arguments = node.args
-                names = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
-                inner = FunctionScope(frozenset(names | (scope.names if scope else frozenset())))
+                taken = {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+                inner = FunctionScope(frozenset(taken | (scope.names if scope else frozenset())))
                 self.read(node.body, inner, f"{prefix}{node.name}.<locals>.", checked)
             else:
-                self._simple(node, scope)
+                self._simple(node, scope, at_top=not prefix)
+                self.conditions += 1
                 for part, only_checked in _parts(node):
                     self.read(part, scope, prefix, checked or only_checked)
+                self.conditions -= 1
 
     def _marker(self, node: ast.ClassDef) -> str | None:
         """The marker in the class's header, which may take several lines."""
@@ -165,13 +190,17 @@ class _Reader:
         self.imports.setdefault(local, []).append(origin)
         (self.checked if checked else self.at_run_time).add(local)
 
-    def _simple(self, node: ast.stmt, scope: FunctionScope | None) -> None:
+    def _simple(self, node: ast.stmt, scope: FunctionScope | None, *, at_top: bool) -> None:
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             target, value = node.targets[0].id, node.value
             if isinstance(value, ast.Call) and _last(value.func) == "TypeVar":
                 self.type_variables.add(target)
             elif scope is None and isinstance(value, ast.Name | ast.Attribute) and dotted(value):
                 self.aliases[target] = dotted(value)
+            if at_top and (self.conditions or target in self.assigned):
+                self.unsure.add(target)
+            if at_top:
+                self.assigned.add(target)
         for call in _calls(node) if self.makes_classes else ():
             if isinstance(call.func, ast.Name) and call.func.id == "type" and len(call.args) == 3:
                 self.factories.append(_factory(call))
@@ -221,13 +250,3 @@ def _calls(node: ast.stmt) -> Iterator[ast.Call]:
 
 def _last(node: ast.expr) -> str:
     return dotted(node).rpartition(".")[2]
-
-
-def dotted(node: ast.expr) -> str:
-    """The dotted name that an expression is, or an empty string."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        front = dotted(node.value)
-        return f"{front}.{node.attr}" if front else ""
-    return ""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from genericbuilders.migration.classes import ClassInfo
-from genericbuilders.migration.evidence import Evidence, find_evidence, is_wide, last_names
+from genericbuilders.migration.evidence import Evidence, assigned, doubt, find_evidence, init_of
 from genericbuilders.migration.known_builders import OLD_ROOTS
 from genericbuilders.migration.modules import ModuleInfo
 from genericbuilders.migration.naming import Names, UnnameableError
 from genericbuilders.migration.project import BuilderBase, Project
 from genericbuilders.migration.result import ClassReport, Finding, Outcome
+from genericbuilders.migration.source import Position
+from genericbuilders.migration.spec_names import identities, is_wide, lineage, members, same_spec
+from genericbuilders.migration.spec_uses import Check
 from genericbuilders.migration.values import wide_value
 
 __all__ = [
@@ -45,8 +47,8 @@ class ClassPlan:
         new_root: whether that base becomes this library's.
         root_name: the dotted name by which the file calls vLLM's base.
         spec: what the class's spec is from here on.
-        needless: lines of asserts that say no more than that.
-        trusted: whether the parameter of ``__init__`` may be taken for that spec as well.
+        needless: where asserts stand that say no more than that.
+        casts: where casts to that stand.
         drop_annotation: whether the class-level annotation goes.
         add_annotation: the class-level annotation to put in, as code.
         init_hint: the new hint of the spec in ``__init__``, as code.
@@ -63,8 +65,8 @@ class ClassPlan:
     new_root: bool = False
     root_name: str = ""
     spec: str | None = None
-    needless: frozenset[int] = frozenset()
-    trusted: bool = False
+    needless: frozenset[Position] = frozenset()
+    casts: frozenset[Position] = frozenset()
     drop_annotation: bool = False
     add_annotation: str | None = None
     init_hint: str | None = None
@@ -107,6 +109,12 @@ def _refusal(project: Project, module: str, cls: ClassInfo, base: BuilderBase | 
     info = project.modules[module]
     origins = info.imports.get(head, ())
     stub = any(each.qualname == head for each in info.classes) or head in info.aliases
+    if head in info.unsure or (head in info.aliases and any(each.qualname == head for each in info.classes)):
+        return (
+            "conditional-base",
+            f"{head} is one of several, by a condition or by what ran last; two type arguments need one base at run "
+            "time, so make the choice first",
+        )
     if base.is_root and (len(origins) > 1 or (origins and stub)):
         return (
             "conditional-base",
@@ -179,9 +187,11 @@ class Planner(ABC):
         Args:
             spec: what it would say.
         """
-        if self.cls.annotation is not None and not is_wide(self.cls.annotation.annotation or "KVCacheSpec"):
+        if self.cls.annotation is not None and not is_wide(
+            self.project, self.module, self.cls.annotation.annotation or "KVCacheSpec"
+        ):
             return None  # It says so already.
-        given = wide_value(self.project.tree(self.module), self.cls)
+        given = wide_value(self.project, self.module, self.cls)
         if given is not None:
             told = f"it takes a {spec}, but {given[1]} (line {given[0]}): check the type there first"
             return leave(self.cls, Outcome.REFUSED, "wide-value", told, self.evidence)
@@ -195,7 +205,9 @@ class Planner(ABC):
     def _narrowed_below(self, target: str, spec: str) -> str | None:
         for module, child in self.project.subclasses(target):
             hint = None if child.annotation is None else child.annotation.annotation
-            if hint is not None and last_names(hint) != last_names(spec):
+            if hint is not None and identities(self.project, module, hint) != identities(
+                self.project, self.module, spec
+            ):
                 return f"{child.name} below declares kv_cache_spec: {hint}"
             found = self._narrowed_below(f"{module}.{child.qualname}", spec)
             if found is not None:
@@ -214,12 +226,25 @@ class Planner(ABC):
         if evidence.false_hint is not None:
             self.find("false-hint", f"the {evidence.false_hint} is wrong: {evidence.told_by}", changes=False)
 
+    def report_doubt(self) -> None:
+        """Tell of a class that may take several specs, so that nothing of what it demands or reads narrows its own."""
+        why = self.why_doubted()
+        if why is not None:
+            self.find("several-specs", why, changes=False)
+
+    def why_doubted(self) -> str | None:
+        """Why what it demands and reads says nothing of its spec."""
+        of = self.project, self.module, self.cls
+        return doubt(*of) or assigned(*of)
+
     def init_hint(self, evidence: Evidence) -> str | None:
         """The new hint of the spec in ``__init__``, where the old one is wide or wrong."""
-        init = self.cls.init
-        if init is None or init.annotation is None or last_names(init.annotation) == last_names(evidence.spec):
+        init = init_of(self.project, self.module, self.cls)
+        if init is None or init.annotation is None or not self._hint_changes(evidence):
             return None
-        if not (is_wide(init.annotation) or evidence.false_hint is not None):
+        if init.optional:
+            told = f"{init.parameter}: {init.annotation} stays, since it may be None"
+            self.find("optional-spec", told, init.line, changes=False)
             return None
         try:
             code = self.code(evidence.spec)
@@ -228,27 +253,68 @@ class Planner(ABC):
         self.find("init-hint", f"{init.parameter}: {init.annotation} becomes {evidence.spec}", init.line)
         return code
 
-    def needless(self, evidence: Evidence) -> frozenset[int]:
-        """The lines of asserts that say no more than what the class now says, each told."""
-        lines = [
-            check.line
-            for check in self.cls.checks
-            if check.is_assert and check.settled and self._covers(check.classes, evidence.spec)
-        ]
-        for line in lines:
-            self.find("needless-assert", f"the class says so to its base: {evidence.spec}", line)
-        return frozenset(lines)
-
-    def _covers(self, classes: Sequence[str], spec: str) -> bool:
-        """Whether every spec of a union is one of the classes, or derives from one."""
-        asked = {name for each in classes for name in last_names(each)}
-        return all(asked & set(self.project.ancestors(self.module, each.strip())) for each in spec.split("|"))
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the parameter of ``__init__`` has a hint and keeps its value."""
+    def _hint_changes(self, evidence: Evidence) -> bool:
         init = self.cls.init
-        return init is not None and init.annotation is not None and not self.cls.rebinds
+        if init is None or init.annotation is None:
+            return False
+        if same_spec(self.project, self.module, init.annotation, evidence.spec):
+            return False
+        return is_wide(self.project, self.module, init.annotation) or evidence.false_hint is not None
+
+    def needless(self, evidence: Evidence) -> frozenset[Position]:
+        """Where asserts stand that say no more than what the class now says, each told; what stays is told too."""
+        found: set[Position] = set()
+        uncertain = doubt(self.project, self.module, self.cls)
+        for check in self.cls.checks:
+            if not (
+                check.is_assert and self._is_settled(check, evidence) and self._covers(check.classes, evidence.spec)
+            ):
+                continue
+            stays = uncertain or check.stays
+            if stays is None:
+                found.add(check.position)
+                self.find("needless-assert", f"the class says so to its base: {evidence.spec}", check.line)
+            else:
+                self.find("needless-assert", f"it stays: {stays}", check.line, changes=False)
+        return frozenset(found)
+
+    def casts(self, evidence: Evidence) -> frozenset[Position]:
+        """Where casts of the spec stand that say no more than what the class now says."""
+        if doubt(self.project, self.module, self.cls) is not None:
+            return frozenset()
+        return frozenset(
+            cast.position
+            for cast in self.cls.casts
+            if same_spec(self.project, self.module, cast.said, evidence.spec)
+            and (self._self_is_settled() if cast.of_self else self._parameter_is(evidence))
+        )
+
+    def _is_settled(self, check: Check, evidence: Evidence) -> bool:
+        """Whether the class's spec is that of what an assert asks for."""
+        if check.of_self:
+            return self._self_is_settled()
+        init = init_of(self.project, self.module, self.cls)
+        if init is None or init.optional:
+            return False
+        return init.annotation is None or self._parameter_is(evidence)
+
+    def _self_is_settled(self) -> bool:
+        annotation = self.cls.annotation
+        optional = annotation is not None and (annotation.optional or annotation.annotation is None)
+        return not optional and assigned(self.project, self.module, self.cls) is None
+
+    def _parameter_is(self, evidence: Evidence) -> bool:
+        """Whether the parameter of ``__init__`` has the class's spec for a hint, and keeps its value."""
+        init = init_of(self.project, self.module, self.cls)
+        if init is None or init.annotation is None or init.optional or self.cls.rebinds:
+            return False
+        same = same_spec(self.project, self.module, init.annotation, evidence.spec)
+        return same or self._hint_changes(evidence)
+
+    def _covers(self, classes: tuple[str, ...], spec: str) -> bool:
+        """Whether every spec of a union is one of the classes, or derives from one."""
+        asked = identities(self.project, self.module, " | ".join(classes))
+        return all(asked & lineage(self.project, self.module, each) for each in members(spec))
 
     def made(self, evidence: Evidence | None) -> ClassReport:
         """The report of what was found."""

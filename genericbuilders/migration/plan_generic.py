@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing_extensions import override
 
 from genericbuilders.migration.classes import ClassInfo
-from genericbuilders.migration.evidence import Evidence, find_evidence, last_names
+from genericbuilders.migration.descendants import agreed_below
+from genericbuilders.migration.evidence import Evidence
 from genericbuilders.migration.naming import UnnameableError
 from genericbuilders.migration.parameters import no_parameter, num_parameters, parameter_name
 from genericbuilders.migration.plan import BASE_MODULE, SPEC_PARAMETER, ClassPlan, Planner, leave, refuse
 from genericbuilders.migration.project import BuilderBase, Project
 from genericbuilders.migration.result import ClassReport, Outcome
+from genericbuilders.migration.spec_names import same_spec, translated
 from genericbuilders.migration.words import free_name
 
 __all__ = ["plan_generic"]
@@ -52,11 +54,12 @@ class _GenericPlanner(Planner):
                 self.cls,
                 Outcome.REFUSED,
                 "spec-unknown",
-                "nothing says which spec it takes; write it behind the class: "
+                f"{self.why_doubted() or 'nothing says which spec it takes'}; write it behind the class: "
                 f"class {self.cls.name}(...):  # genericbuilders: spec=MambaSpec",
             )
         if evidence.wide:
-            return leave(self.cls, Outcome.UNCHANGED, evidence=evidence)
+            self.report_doubt()
+            return ClassPlan(self.cls, self.made(evidence))
         obstacle = self.obstacle(evidence.spec)
         if obstacle is not None:
             return obstacle
@@ -66,7 +69,7 @@ class _GenericPlanner(Planner):
         drop = self._annotation_goes(evidence.spec)
         needless, hint = self.needless(evidence), self.init_hint(evidence)
         made = self._with_root(self.made(evidence), (metadata, code), evidence.spec, hint, drop=drop)
-        return replace(made, needless=needless, trusted=self.trusted)
+        return replace(made, needless=needless, casts=self.casts(evidence))
 
     def _plan_parameter(self, differing: str) -> ClassPlan:
         """A generic intermediate whose subclasses take different specs: the spec becomes a parameter of its own."""
@@ -104,18 +107,8 @@ class _GenericPlanner(Planner):
         own = self.evidence
         if own is not None and not own.wide:
             return own, None
-        told: list[tuple[str, Evidence]] = []
-        for module, child in self.project.subclasses(f"{self.module}.{self.cls.qualname}"):
-            found = find_evidence(self.project, module, child)
-            if found is not None and not found.inherited and not found.wide:
-                told.append((child.name, found))
-        specs = {last_names(found.spec) for _, found in told}
-        if len(specs) > 1:
-            return own, f"its subclasses differ ({', '.join(f'{name}: {found.spec}' for name, found in told)})"
-        if own is None and told:
-            name, found = told[0]
-            return Evidence(found.spec, f"its subclass {name}: {found.told_by}"), None
-        return own, None
+        agreed, differing = agreed_below(self.project, self.module, self.cls)
+        return (agreed if own is None and agreed is not None else own), differing
 
     def _plan_derived(self) -> ClassPlan:
         evidence, given = self.evidence, _given_spec(self.project, self.module, self.base)
@@ -125,7 +118,7 @@ class _GenericPlanner(Planner):
             return self._fill_parameter(evidence)
         self.report_false_hint(evidence)
         hint = self.init_hint(evidence)
-        if given is None or last_names(given) != last_names(evidence.spec):
+        if given is None or not same_spec(self.project, self.module, given, evidence.spec):
             self._tell_what_stays(given, evidence)
             return ClassPlan(self.cls, self.made(evidence), init_hint=hint, imports=frozenset(self.imports))
         drop, needless = self._annotation_goes(evidence.spec), self.needless(evidence)
@@ -135,13 +128,13 @@ class _GenericPlanner(Planner):
             spec=evidence.spec,
             drop_annotation=drop,
             needless=needless,
-            trusted=self.trusted,
+            casts=self.casts(evidence),
             init_hint=hint,
             imports=frozenset(self.imports),
         )
 
     def _tell_what_stays(self, given: str | None, evidence: Evidence) -> None:
-        asserted = any(check.is_assert and check.settled for check in self.cls.checks)
+        asserted = any(check.is_assert for check in self.cls.checks)
         if self.cls.annotation is None and not asserted and (given is None or evidence.inherited):
             return
         line = self.cls.line if self.cls.annotation is None else self.cls.annotation.line
@@ -168,7 +161,7 @@ class _GenericPlanner(Planner):
             spec=evidence.spec,
             drop_annotation=drop,
             needless=needless,
-            trusted=self.trusted,
+            casts=self.casts(evidence),
             imports=frozenset(self.imports),
             moved=frozenset(self.moved),
         )
@@ -177,7 +170,13 @@ class _GenericPlanner(Planner):
         annotation = self.cls.annotation
         if annotation is None or annotation.annotation is None or annotation.has_value:
             return False
-        if last_names(annotation.annotation) != last_names(spec):
+        if not same_spec(self.project, self.module, annotation.annotation, spec):
+            return False
+        if annotation.optional:
+            self.find("optional-spec", "it stays, since it allows None", annotation.line, changes=False)
+            return False
+        if annotation.stays is not None:
+            self.find("needless-annotation", f"it stays: {annotation.stays}", annotation.line, changes=False)
             return False
         if self.annotation_matters is not None:
             self.find("field-annotation", f"{self.annotation_matters}: it stays", annotation.line, changes=False)
@@ -210,7 +209,7 @@ class _GenericPlanner(Planner):
 
 
 def _given_spec(project: Project, module: str, base: BuilderBase) -> str | None:
-    """The spec that a base gives its subclasses once it is migrated; ``None`` if it gives none."""
+    """The spec that a base gives its subclasses once it is migrated, as ``module`` writes it; ``None``: none."""
     if base.is_ours:
         if len(base.ref.arguments) < 2:
             return None
@@ -221,7 +220,9 @@ def _given_spec(project: Project, module: str, base: BuilderBase) -> str | None:
         return None
     plan = plan_generic(project, *found)
     if plan.base_arguments is not None:
-        return SPEC_PARAMETER if plan.is_parameter else plan.report.spec
+        if plan.is_parameter or plan.report.spec is None:
+            return SPEC_PARAMETER
+        return translated(project, found[0], module, plan.report.spec) or plan.report.spec
     own = project.base_of(*found)
     if own is None or own.is_root or own.is_dynamic:
         return None
@@ -229,5 +230,5 @@ def _given_spec(project: Project, module: str, base: BuilderBase) -> str | None:
     if above == SPEC_PARAMETER and not own.is_ours:
         # One in between passes on what it fills, and has no parameter of its own.
         filled = len(own.ref.arguments) > num_parameters(project, own.target)
-        return own.ref.arguments[-1] if filled else None
-    return above
+        above = own.ref.arguments[-1] if filled else None
+    return above if above in (None, SPEC_PARAMETER) else translated(project, found[0], module, above) or above

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing_extensions import override
 
 from genericbuilders.migration.classes import ClassInfo
-from genericbuilders.migration.evidence import Evidence, find_evidence, is_wide, last_names
+from genericbuilders.migration.evidence import Evidence, find_evidence
 from genericbuilders.migration.known_builders import KNOWN_ANNOTATED, KNOWN_BUILDERS
 from genericbuilders.migration.naming import UnnameableError
 from genericbuilders.migration.plan import COMMON_FIELDS, ClassPlan, Planner, leave, refuse
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.result import Outcome
+from genericbuilders.migration.spec_names import is_wide, same_spec, translated
 from genericbuilders.migration.values import hands_on
 
 __all__ = ["plan_widened"]
@@ -39,6 +40,7 @@ class _WidenedPlanner(Planner):
             return leave(self.cls, Outcome.UNCHANGED, evidence=evidence)
         hook = self._hook_hint()
         if evidence is None or evidence.wide:
+            self.report_doubt()
             return ClassPlan(self.cls, self.made(evidence), hook_hint=hook, imports=frozenset(self.imports))
         self.report_false_hint(evidence)
         added: str | None = None
@@ -56,7 +58,7 @@ class _WidenedPlanner(Planner):
             self.made(evidence),
             spec=evidence.spec,
             needless=needless,
-            trusted=self.trusted,
+            casts=self.casts(evidence),
             add_annotation=added,
             init_hint=hint,
             hook_hint=hook,
@@ -83,12 +85,12 @@ class _WidenedPlanner(Planner):
             said = KNOWN_BUILDERS.get(self.base.target) if self.base.target in KNOWN_ANNOTATED else None
         else:
             above = find_evidence(self.project, *found)
-            said = None if above is None else above.spec
-        return said is not None and last_names(said) == last_names(evidence.spec)
+            said = None if above is None else translated(self.project, found[0], self.module, above.spec)
+        return said is not None and same_spec(self.project, self.module, said, evidence.spec)
 
     def _hook_hint(self) -> str | None:
         hook = self.cls.hook
-        if hook is None or hook.annotation is None or is_wide(hook.annotation):
+        if hook is None or hook.annotation is None or is_wide(self.project, self.module, hook.annotation):
             return None
         read = sorted(self.cls.hook_fields - COMMON_FIELDS)
         if read:

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from genericbuilders.migration.classes import SPEC, BaseRef, ClassInfo
-from genericbuilders.migration.known_builders import KNOWN_BUILDERS, OLD_ROOTS, OUR_ROOTS, SPEC_PARENTS, VLLM_ROOTS
+from genericbuilders.migration.known_builders import KNOWN_BUILDERS, OLD_ROOTS, OUR_ROOTS, VLLM_ROOTS
 from genericbuilders.migration.modules import ModuleInfo, describe_module
 from genericbuilders.migration.scopes import ModuleScopes, read_scopes
 
@@ -150,18 +150,6 @@ class Project:
             if self.is_type_variable(front, last, depth + 1):
                 return True
         return False
-
-    def ancestors(self, module: str, spec: str) -> Sequence[str]:
-        """A spec's own name, and those that it derives from, nearest first."""
-        found = [spec.rpartition(".")[2]]
-        own = self.class_of(self.resolve(module, spec) or "")
-        while own is not None and own[1].bases and own[1].bases[0].name:
-            module, spec = own[0], own[1].bases[0].name
-            found.append(spec.rpartition(".")[2])
-            own = self.class_of(self.resolve(module, spec) or "")
-        while (parent := SPEC_PARENTS.get(found[-1])) is not None:
-            found.append(parent)
-        return found
 
     def relevant(self) -> Sequence[Path]:
         """The files in which something could change, or has to be told."""

@@ -10,14 +10,13 @@ import libcst.matchers as m
 from libcst.metadata import CodeRange, MetadataWrapper, PositionProvider
 from typing_extensions import override
 
-from genericbuilders.migration.evidence import last_names
+from genericbuilders.migration.comments import carried, comments_of, is_commented
 from genericbuilders.migration.plan import BASE_NAME, ClassPlan
+from genericbuilders.migration.source import Position
 
 __all__ = ["Rewriting", "rewrite_classes"]
 
 SPEC = "kv_cache_spec"
-_A_CHECK = m.Call(func=m.Name("isinstance"))
-_OWN_SPEC = m.Attribute(value=m.Name("self"), attr=m.Name(SPEC))
 
 
 @dataclass
@@ -38,8 +37,8 @@ def rewrite_classes(
     plans: Sequence[ClassPlan],
     getters: Mapping[int, str],
     new_names: Mapping[str, str],
-    typed_lookups: Collection[int],
-    lookups: Mapping[int, str],
+    typed_lookups: Collection[Position],
+    lookups: Mapping[Position, str],
 ) -> Rewriting:
     """Carry out ``plans``.
 
@@ -48,8 +47,8 @@ def rewrite_classes(
         plans: of its classes, told apart by the line of their names.
         getters: by line, the new return annotation of a ``get_builder_cls``.
         new_names: by the file's name for vLLM's base, its name for the new one.
-        typed_lookups: lines of asserts that a typed look-up made needless.
-        lookups: by line, the new value of an assignment that becomes such a look-up.
+        typed_lookups: where asserts stand that a typed look-up made needless.
+        lookups: by place, the new value of an assignment that becomes such a look-up.
     """
     by_line = {plan.cls.line: plan for plan in plans}
     rewriter = _Rewriter(by_line, getters, new_names, typed_lookups, lookups)
@@ -65,8 +64,8 @@ class _Rewriter(cst.CSTTransformer):
         plans: Mapping[int, ClassPlan],
         getters: Mapping[int, str],
         new_names: Mapping[str, str],
-        typed_lookups: Collection[int],
-        lookups: Mapping[int, str],
+        typed_lookups: Collection[Position],
+        lookups: Mapping[Position, str],
     ) -> None:
         super().__init__()
         self._plans = plans
@@ -97,7 +96,7 @@ class _Rewriter(cst.CSTTransformer):
             updated_node = updated_node.with_changes(bases=bases)
         if plan.add_annotation is not None:
             updated_node = updated_node.with_changes(body=_annotated(updated_node.body, plan.add_annotation))
-        return updated_node
+        return carried(original_node, updated_node)
 
     @override
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
@@ -108,13 +107,13 @@ class _Rewriter(cst.CSTTransformer):
         self._functions[-1].pop()
         new = self._getters.get(self._line(original_node.name))
         if new is None:
-            return updated_node
+            return updated_node if self._classes[-1] is None else carried(original_node, updated_node)
         if updated_node.returns is not None:
             self._forget(updated_node.returns)
             returns = updated_node.returns.with_changes(annotation=cst.parse_expression(new))
         else:
             returns = cst.Annotation(cst.parse_expression(new))
-        return updated_node.with_changes(returns=returns)
+        return carried(original_node, updated_node.with_changes(returns=returns))
 
     @override
     def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
@@ -140,42 +139,39 @@ class _Rewriter(cst.CSTTransformer):
     @override
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         plan = self._classes[-1]
-        if plan is None or plan.spec is None:
+        if plan is None or not plan.casts or self._position(original_node) not in plan.casts:
             return updated_node
-        functions = self._functions[-1]
-        constructs = bool(functions) and functions[0].name.value == "__init__"
-        given = plan.cls.init.parameter if plan.trusted and constructs and plan.cls.init is not None else ""
-        subject = m.Name(given) | _OWN_SPEC
-        called = m.Name("cast") | m.Attribute(attr=m.Name("cast"))
-        if not m.matches(updated_node, m.Call(func=called, args=[m.Arg(), m.Arg(value=subject)])):
-            return updated_node
-        said = _code(updated_node.args[0].value).strip("'\"")
-        if last_names(said) != last_names(plan.spec):
+        if is_commented(updated_node):
             return updated_node
         self._forget(updated_node.func)
         return updated_node.args[1].value
 
     @override
     def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
-        new = self._lookups.get(self._line(original_node)) if self._lookups else None
+        new = self._lookups.get(self._position(original_node)) if self._lookups else None
         return updated_node if new is None else updated_node.with_changes(value=cst.parse_expression(new))
 
     @override
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine:
-        line = self._line(original_node)
-        gone = [each for each in updated_node.body if self._is_needless(each, line)]
-        if not gone:
-            return updated_node
+        kept = [
+            after
+            for before, after in zip(original_node.body, updated_node.body, strict=True)
+            if not self._is_needless(before)
+        ]
+        if len(kept) == len(updated_node.body):
+            return carried(original_node, updated_node) if self._lookups else updated_node
+        gone = [each for each in updated_node.body if each not in kept]
+        inside = [cst.EmptyLine(comment=comment) for each in gone for comment in comments_of(each)]
         for each in gone:
             self._forget(each)
-        left = [each for each in updated_node.body if each not in gone]
-        if not left:
+        updated_node = updated_node.with_changes(leading_lines=[*updated_node.leading_lines, *inside])
+        if not kept:
             self._gone.add(original_node)
             return updated_node
-        left[-1] = left[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
-        return updated_node.with_changes(body=left)
+        kept[-1] = kept[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+        return updated_node.with_changes(body=kept)
 
     @override
     def leave_IndentedBlock(
@@ -208,18 +204,15 @@ class _Rewriter(cst.CSTTransformer):
         footer = [*comments, *updated_node.footer]
         return updated_node.with_changes(body=kept, footer=footer)
 
-    def _is_needless(self, statement: cst.BaseSmallStatement, line: int) -> bool:
+    def _is_needless(self, statement: cst.BaseSmallStatement) -> bool:
         plan = self._classes[-1]
-        if isinstance(statement, cst.AnnAssign):
-            at_class_level = plan is not None and not self._functions[-1]
-            return at_class_level and plan is not None and plan.drop_annotation and _is_bare_annotation(statement)
-        if not isinstance(statement, cst.Assert):
+        if isinstance(statement, cst.Assert):
+            position = self._position(statement) if self._typed_lookups or plan is not None else (0, 0)
+            return position in self._typed_lookups or (plan is not None and position in plan.needless)
+        if plan is None or not plan.drop_annotation or not isinstance(statement, cst.AnnAssign):
             return False
-        if line in self._typed_lookups:
-            return True
-        if plan is None or line not in plan.needless or not m.matches(statement.test, _A_CHECK):
-            return False
-        return statement.msg is None or not m.findall(statement.msg, m.Call() | m.NamedExpr() | m.Await())
+        annotation = plan.cls.annotation
+        return annotation is not None and self._position(statement) == annotation.position
 
     def _base(self, base: cst.Arg, plan: ClassPlan) -> cst.Arg:
         arguments = plan.base_arguments or ()
@@ -231,7 +224,10 @@ class _Rewriter(cst.CSTTransformer):
         if isinstance(value, cst.Subscript):
             # The arguments that were there keep their form, quotes and all.
             count = min(len(value.slice), len(arguments) - 1)
-            elements[:count] = [each.with_changes(comma=cst.MaybeSentinel.DEFAULT) for each in value.slice[:count]]
+            elements[:count] = [
+                each if is_commented(each) else each.with_changes(comma=cst.MaybeSentinel.DEFAULT)
+                for each in value.slice[:count]
+            ]
             return base.with_changes(value=value.with_changes(value=plain, slice=elements))
         return base.with_changes(value=cst.Subscript(value=plain, slice=elements))
 
@@ -242,10 +238,13 @@ class _Rewriter(cst.CSTTransformer):
                 self.unused |= {part.strip() for part in text.split("|")}
 
     def _line(self, node: cst.CSTNode) -> int:
+        return self._position(node)[0]
+
+    def _position(self, node: cst.CSTNode) -> Position:
         found = self.get_metadata(PositionProvider, node)
         if not isinstance(found, CodeRange):
             raise TypeError(f"LibCST gives a {type(node).__name__} no position")
-        return found.start.line
+        return found.start.line, found.start.column
 
 
 def _without_blanks(lines: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
@@ -254,23 +253,35 @@ def _without_blanks(lines: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
     return list(lines[start:])
 
 
-def _is_bare_annotation(statement: cst.AnnAssign) -> bool:
-    return statement.value is None and m.matches(statement.target, m.Name(SPEC))
-
-
 def _annotated(body: cst.BaseSuite, annotation: str) -> cst.BaseSuite:
     """The body of a class with ``kv_cache_spec: annotation`` behind its docstring."""
     line = cst.SimpleStatementLine(
         [cst.AnnAssign(cst.Name(SPEC), cst.Annotation(cst.parse_expression(annotation)), value=None)]
     )
+    if isinstance(body, cst.SimpleStatementSuite):
+        kept = [
+            cst.SimpleStatementLine([each.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+            for each in body.body
+            if not isinstance(each, cst.Pass)
+        ]
+        return cst.IndentedBlock(
+            [*kept[: _documented(kept)], line, *kept[_documented(kept) :]], body.trailing_whitespace
+        )
     if not isinstance(body, cst.IndentedBlock):
-        rest = body.body if isinstance(body, cst.SimpleStatementSuite) else ()
-        kept = [cst.SimpleStatementLine([each]) for each in rest if not isinstance(each, cst.Pass)]
-        return cst.IndentedBlock([line, *kept])
-    docstring = m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString() | m.ConcatenatedString())])
-    first = 1 if body.body and m.matches(body.body[0], docstring) else 0
-    statements = [each for each in body.body if not m.matches(each, m.SimpleStatementLine(body=[m.Pass()]))]
+        return body
+    ended = [each.trailing_whitespace.newline for each in body.body if isinstance(each, cst.SimpleStatementLine)]
+    newline = next((each for each in (body.header.newline, *ended) if each.value is not None), cst.Newline())
+    line = line.with_changes(trailing_whitespace=cst.TrailingWhitespace(newline=newline))
+    needless = m.SimpleStatementLine(body=[m.Pass()])
+    statements = [each for each in body.body if is_commented(each) or not m.matches(each, needless)]
+    first = _documented(statements)
     return body.with_changes(body=[*statements[:first], line, *statements[first:]])
+
+
+def _documented(body: Sequence[cst.BaseStatement]) -> int:
+    """How many statements a docstring takes: one, or none."""
+    docstring = m.SimpleStatementLine(body=[m.Expr(value=m.SimpleString() | m.ConcatenatedString())])
+    return 1 if body and m.matches(body[0], docstring) else 0
 
 
 def _code(node: cst.CSTNode) -> str:

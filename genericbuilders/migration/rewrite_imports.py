@@ -10,6 +10,7 @@ import libcst as cst
 import libcst.matchers as m
 from typing_extensions import override
 
+from genericbuilders.migration.comments import carried, is_commented
 from genericbuilders.migration.plan import BASE_MODULE, BASE_NAME
 from genericbuilders.migration.root_names import Brought, NewBase
 
@@ -78,9 +79,9 @@ class _BaseEditor(cst.CSTTransformer):
         if len(updated_node.body) > 1:
             return updated_node.with_changes(body=body)
         first, *rest = (cst.SimpleStatementLine([each]) for each in body)
-        # What stands where the old import stood has its comments.
-        first = updated_node.with_changes(body=first.body)
-        return cst.FlattenSentinel([first, *rest])
+        # What stands where the old import stood has its comments; all end as its line did.
+        first = carried(original_node, updated_node.with_changes(body=first.body))
+        return cst.FlattenSentinel([first, *(_ending(each, updated_node) for each in rest)])
 
     @override
     def leave_SimpleStatementSuite(
@@ -119,6 +120,12 @@ class _BaseEditor(cst.CSTTransformer):
         return [*made, *(_import(BASE_MODULE, (_renamed(each),)) for each in new)]
 
 
+def _ending(line: cst.SimpleStatementLine, like: cst.SimpleStatementLine) -> cst.SimpleStatementLine:
+    """A line with the line end of another one."""
+    newline = like.trailing_whitespace.newline
+    return line.with_changes(trailing_whitespace=cst.TrailingWhitespace(newline=newline))
+
+
 def _renamed(name: str) -> str:
     return BASE_NAME if name == BASE_NAME else f"{BASE_NAME} as {name}"
 
@@ -151,6 +158,9 @@ def _inserted(body: Sequence[Statement], added: Collection[tuple[str, str]], wan
     lines = [cst.SimpleStatementLine([_import(module, names)]) for module, names in by_module.items()]
     end = next((index for index, each in enumerate(body) if _holds(each, wanted.users)), len(body))
     at = _place(body[:end])
+    before = body[at - 1] if at else None
+    if isinstance(before, cst.SimpleStatementLine):
+        lines = [_ending(each, before) for each in lines]
     return [*body[:at], *lines, *body[at:]]
 
 
@@ -207,7 +217,7 @@ class _Mover(cst.CSTTransformer):
             return updated_node
         body = updated_node.body.visit(self._remover)
         if isinstance(body, cst.IndentedBlock) and not body.body:
-            if updated_node.orelse is None:
+            if updated_node.orelse is None and not is_commented(updated_node):
                 return cst.RemoveFromParent()
             body = body.with_changes(body=[cst.SimpleStatementLine([cst.Pass()])])
         return updated_node.with_changes(body=body)
@@ -236,9 +246,9 @@ class _Remover(cst.CSTTransformer):
         left = _without(statement.names, self._names)
         if len(left) == len(statement.names):
             return updated_node
-        if not left and any(line.comment is not None for line in updated_node.leading_lines):
-            return updated_node
-        return updated_node.with_changes(body=[statement.with_changes(names=left)]) if left else cst.RemoveFromParent()
+        if left:
+            return carried(original_node, updated_node.with_changes(body=[statement.with_changes(names=left)]))
+        return updated_node if is_commented(updated_node) else cst.RemoveFromParent()
 
 
 def _without(names: Sequence[cst.ImportAlias], gone: Collection[str]) -> list[cst.ImportAlias]:

@@ -6,22 +6,23 @@ import ast
 from collections.abc import Iterator
 
 from genericbuilders.migration.classes import SPEC, ClassInfo
-from genericbuilders.migration.evidence import last_names
 from genericbuilders.migration.modules import dotted
+from genericbuilders.migration.project import Project
+from genericbuilders.migration.spec_names import identities
 
 __all__ = ["hands_on", "wide_value"]
 
-_WIDE = ("KVCacheSpec",)
+_WIDE = frozenset({"KVCacheSpec"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def wide_value(tree: ast.Module, cls: ClassInfo) -> tuple[int, str] | None:
+def wide_value(project: Project, module: str, cls: ClassInfo) -> tuple[int, str] | None:
     """Where a function gives ``cls`` what it declares a ``KVCacheSpec`` and does not check: line, and what does."""
-    asks = cls.init is None or (cls.init.annotation is not None and last_names(cls.init.annotation) == _WIDE)
-    own = _class_at(tree, cls.line)
-    methods = {id(each) for each in (() if own is None else own.body)}
+    tree = project.tree(module)
+    hint = None if cls.init is None else cls.init.annotation
+    asks = cls.init is None or (hint is not None and identities(project, module, hint) == _WIDE)
     for function in (each for each in ast.walk(tree) if isinstance(each, Function)):
-        wide = set(_wide_parameters(function))
+        wide = set(_wide_parameters(project, module, function))
         if not wide:
             continue
         for node in ast.walk(function):
@@ -29,10 +30,6 @@ def wide_value(tree: ast.Module, cls: ClassInfo) -> tuple[int, str] | None:
                 given = [*node.args[:1], *(each.value for each in node.keywords if each.arg == SPEC)]
                 if any(isinstance(each, ast.Name) and each.id in wide for each in given):
                     return node.lineno, f"{function.name} gives it a KVCacheSpec"
-            elif id(function) in methods and function.name != "__init__" and isinstance(node, ast.Assign):
-                target, value = node.targets[0], node.value
-                if dotted(target) == f"self.{SPEC}" and isinstance(value, ast.Name) and value.id in wide:
-                    return node.lineno, f"{function.name} sets its kv_cache_spec to a KVCacheSpec"
     return None
 
 
@@ -53,7 +50,7 @@ def hands_on(tree: ast.Module, line: int, method: str, name: str) -> int | None:
     return None
 
 
-def _wide_parameters(function: Function) -> Iterator[str]:
+def _wide_parameters(project: Project, module: str, function: Function) -> Iterator[str]:
     """The parameters that are declared to take any spec, and that nothing checks or binds anew."""
     checked = {
         each.args[0].id
@@ -69,7 +66,7 @@ def _wide_parameters(function: Function) -> Iterator[str]:
     for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
         hint = each.annotation
         text = None if hint is None else hint.value if isinstance(hint, ast.Constant) else ast.unparse(hint)
-        if isinstance(text, str) and last_names(text) == _WIDE and each.arg not in checked | stored:
+        if isinstance(text, str) and identities(project, module, text) == _WIDE and each.arg not in checked | stored:
             yield each.arg
 
 

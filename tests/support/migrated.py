@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import sys
+import tokenize
 import types
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +21,7 @@ from genericbuilders.migration.engine import migrate
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.result import ClassReport, FileResult, Finding, Target
 
-__all__ = ["Migration", "migrate_package", "migrate_text"]
+__all__ = ["Migration", "comments", "migrate_package", "migrate_text"]
 
 ROOT = Path("/project/mine")
 OUR_BASES = ("genericbuilders.builder", "genericbuilders_vllm.base")
@@ -87,13 +90,16 @@ def migrate_text(source: str, target: Target = Target.GENERIC) -> Migration:
 
 
 def migrate_package(files: Mapping[str, str], target: Target = Target.GENERIC) -> Migration:
-    """Migrate a package called ``mine``, and check that all imports as before and that a second time nothing changes.
+    """Migrate a package called ``mine``, and check that all imports as before, no comment is lost, and a second time
+    nothing changes.
 
     Files are to come in the order in which they import each other. What needs more than the stand-ins have is not run.
     """
     first = _migrate(files, target)
     for name, result in first.items():
         compile(result.after, name, "exec")
+        assert comments(result.after) == comments(result.before), name
+        assert result.after.count("\f") == result.before.count("\f"), name
         assert result.before == files[name]
         assert result.changed == any(each.changes for each in _all(result)), (name, _all(result))
         for line in (each.line for each in _all(result)):
@@ -106,6 +112,12 @@ def migrate_package(files: Mapping[str, str], target: Target = Target.GENERIC) -
         assert result.after == first[name].after, f"a second run changes {name}"
         assert not [each for each in _all(result) if each.changes]
     return Migration(first)
+
+
+def comments(text: str) -> Counter[str]:
+    """How often each comment stands in a text."""
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return Counter(each.string.rstrip() for each in tokens if each.type == tokenize.COMMENT)
 
 
 def _import(files: Mapping[str, str]) -> None:
