@@ -132,14 +132,17 @@ def refuse(answers: TextIO, model: str, folders: list[str]) -> None:
                     get_attn_backend(64, **{"dtype": torch.float32, "kv_cache_dtype": "auto", **layer}).__name__
                 )
             )
-        backend = get_attn_backend(64, torch.float32, "auto")
         for name, extra in {
             "alibi": {"alibi_slopes": [0.5] * 4},
             "soft cap": {"logits_soft_cap": 30.0},
             "shared cache": {"kv_sharing_target_layer_name": "model.layers.0"},
             "unknown": {"chunk_lookback": 3},
         }.items():
-            said[name] = _said(lambda extra=extra: type(backend.get_impl_cls()(4, 64, 0.125, 2, **extra)).__name__)
+            said[name] = _said(
+                lambda extra=extra: (
+                    type(get_attn_backend(64, torch.float32, "auto").get_impl_cls()(4, 64, 0.125, 2, **extra)).__name__
+                )
+            )
     for folder in folders:
         said[os.path.basename(folder)] = _said(
             lambda folder=folder: (
