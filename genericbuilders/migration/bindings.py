@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Function", "Names", "Scope", "bound_in", "read_names", "rebinds"]
+__all__ = ["Function", "Names", "Scope", "bound_in", "dotted", "read_names", "rebinds"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -65,6 +65,16 @@ def bound_in(scope: Scope) -> frozenset[str]:
         else:
             found.update(_binds(node))
     return frozenset(found)
+
+
+def dotted(node: ast.expr) -> str:
+    """The dotted name that an expression is, or an empty string."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        front = dotted(node.value)
+        return f"{front}.{node.attr}" if front else ""
+    return ""
 
 
 def rebinds(function: Function, name: str) -> bool:

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from genericbuilders.migration.bindings import Function, Names, rebinds
+from genericbuilders.migration.bindings import Function, Names, dotted, rebinds
 from genericbuilders.migration.source import Position, Source, why_it_stays
-from genericbuilders.migration.spec_uses import SPEC, Cast, Check, SpecUses, dotted, fields_of, read_uses
+from genericbuilders.migration.spec_uses import SPEC, Cast, Check, SpecUses, fields_of, read_uses
 
 __all__ = ["SPEC", "BaseRef", "Check", "ClassInfo", "FunctionScope", "Hint", "describe_class"]
 

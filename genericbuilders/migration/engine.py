@@ -12,7 +12,7 @@ from libcst.metadata import MetadataWrapper
 from genericbuilders.migration.form_feeds import with_form_feeds, without_form_feeds
 from genericbuilders.migration.getters import find_getters
 from genericbuilders.migration.layers import LayerAssert, find_layer_asserts
-from genericbuilders.migration.modules import LINE_END, ModuleInfo
+from genericbuilders.migration.modules import ModuleInfo
 from genericbuilders.migration.plan import ClassPlan
 from genericbuilders.migration.plan_generic import plan_generic
 from genericbuilders.migration.plan_widened import plan_widened
@@ -36,12 +36,11 @@ def migrate(project: Project, path: Path, target: Target) -> FileResult:
     module = project.modules[name]
     plan_class = plan_generic if target is Target.GENERIC else plan_widened
     plans = [plan_class(project, name, each) for each in module.classes if project.is_interesting(name, each)]
-    tree = project.tree(name)
+    tree, source = project.tree(name), Source(text)
     getters = find_getters(project, name, typed=target is Target.GENERIC)
-    layers = find_layer_asserts(project, name, tree, Source(text))
+    layers = find_layer_asserts(project, name, tree, source)
     findings = [*(each.finding for each in getters), *(each.finding for each in layers)]
-    starts = _Columns(text)
-    classes = [*(starts.told(plan.report) for plan in plans), *_factories(project, name, module)]
+    classes = [*(_placed(plan.report, source) for plan in plans), *_factories(project, name, module)]
     typed = {each.line: each.returns for each in getters if each.returns is not None}
     wanted = any(_changes(plan) for plan in plans) or typed or any(each.removable for each in layers)
     after = _rewritten(project, name, plans, typed, layers) if wanted else text
@@ -54,21 +53,10 @@ def migrate(project: Project, path: Path, target: Target) -> FileResult:
     )
 
 
-class _Columns:
-    """Where the statements of a text start in their lines."""
-
-    def __init__(self, text: str) -> None:
-        self._lines: list[str] = LINE_END.split(text)
-
-    def told(self, report: ClassReport) -> ClassReport:
-        """The report, with findings that know their line alone at the start of what stands there."""
-        return replace(report, findings=tuple(map(self._placed, report.findings)))
-
-    def _placed(self, finding: Finding) -> Finding:
-        if finding.column > 1:
-            return finding
-        line = self._lines[finding.line - 1]
-        return replace(finding, column=len(line) - len(line.lstrip()) + 1)
+def _placed(report: ClassReport, source: Source) -> ClassReport:
+    """The report, with findings that know their line alone at the start of what stands there."""
+    findings = (each if each.column > 1 else replace(each, column=source.start(each.line)) for each in report.findings)
+    return replace(report, findings=tuple(findings))
 
 
 def _changes(plan: ClassPlan) -> bool:

@@ -6,16 +6,15 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from genericbuilders.migration.bindings import Scope, bound_in, dotted
 from genericbuilders.migration.classes import ClassInfo
-from genericbuilders.migration.modules import dotted
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.result import Finding
-from genericbuilders.migration.scopes import bound_in
 
 __all__ = ["Getter", "find_getters"]
 
 GETTER = "get_builder_cls"
-Around = tuple[ast.AST, ...]
+Around = tuple[Scope, ...]
 
 
 @dataclass(frozen=True)

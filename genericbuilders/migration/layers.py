@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from genericbuilders.migration.bindings import Function, read_names, rebinds
-from genericbuilders.migration.modules import dotted
+from genericbuilders.migration.bindings import Function, dotted, read_names, rebinds
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.result import Finding
 from genericbuilders.migration.source import Position, Source, why_it_stays

@@ -8,15 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from genericbuilders.migration.bindings import Names, read_names
+from genericbuilders.migration.bindings import Names, dotted, read_names
 from genericbuilders.migration.classes import ClassInfo, FunctionScope, describe_class
 from genericbuilders.migration.source import Source
-from genericbuilders.migration.spec_uses import dotted
 
-__all__ = ["LINE_END", "Factory", "ModuleInfo", "absolute_module", "describe_module", "dotted"]
+__all__ = ["Factory", "ModuleInfo", "absolute_module", "describe_module"]
 
-# Lines as Python counts them: `str.splitlines` has more ends, form feeds among them.
-LINE_END = re.compile(r"\r\n|\r|\n")
 _TYPE_CALL = re.compile(r"\btype\([^()]*,")
 _INNER_CLASS = re.compile(r"^[ \t]+class\b", re.MULTILINE)
 _MARKER = re.compile(r"#\s*genericbuilders:\s*spec\s*=\s*([\w.]+(?:\s*\|\s*[\w.]+)*)")
@@ -105,7 +102,7 @@ def _markers(text: str) -> dict[int, str]:
     if "genericbuilders:" not in text:
         return {}
     found: dict[int, str] = {}
-    for number, line in enumerate(LINE_END.split(text), 1):
+    for number, line in enumerate(Source(text).lines, 1):
         match = _MARKER.search(line)
         if match is not None:
             found[number] = match[1]

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from genericbuilders.migration.modules import absolute_module, dotted
+from genericbuilders.migration.bindings import dotted
+from genericbuilders.migration.modules import absolute_module
 from genericbuilders.migration.plan import BASE_NAME, ClassPlan
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.words import free_name, is_expression

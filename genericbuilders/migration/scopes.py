@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from genericbuilders.migration.modules import absolute_module, dotted
+from genericbuilders.migration.bindings import Function, bound_in, dotted, rebinds
+from genericbuilders.migration.modules import absolute_module
 
-__all__ = ["Bound", "Kind", "ModuleScopes", "Place", "bound_in", "read_scopes"]
+__all__ = ["Bound", "Kind", "ModuleScopes", "Place", "read_scopes"]
 
 Scope = dict[str, "Bound"]
-_SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 _ENDS = ast.Raise | ast.Return | ast.Continue | ast.Break
 
 
@@ -84,17 +84,6 @@ def read_scopes(tree: ast.Module, name: str, is_package: bool) -> ModuleScopes:
     return ModuleScopes(reader.places, reader.anywhere)
 
 
-def bound_in(node: ast.AST) -> frozenset[str]:
-    """The names that a function, parameters included, or a class's body binds for itself."""
-    if isinstance(node, ast.ClassDef):
-        return frozenset(_local_names(node.body))
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return frozenset()
-    arguments = node.args
-    given = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-    return frozenset({*(each.arg for each in given if each is not None), *_local_names(node.body)})
-
-
 @dataclass
 class _Level:
     """Where statements stand.
@@ -152,12 +141,12 @@ class _Reader:
         self.read(node.body, _Level(dict(around), dict(around), level.hidden))
         self._bind(level, node.name, Bound(Kind.CLASS))
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, level: _Level) -> None:
+    def _function(self, node: Function, level: _Level) -> None:
         around = level.bound if level.around is None else level.around
         local = bound_in(node)
         bound = {name: each for name, each in around.items() if name not in local}
-        own = local - set(_local_names(node.body))
-        bound |= dict.fromkeys(own, Bound(Kind.OTHER))
+        given = (each.arg for each in ast.walk(node.args) if isinstance(each, ast.arg))
+        bound |= {name: Bound(Kind.OTHER) for name in given if not rebinds(node, name)}
         self.read(node.body, _Level(bound, None, level.hidden | local))
 
     def _compound(self, node: ast.stmt, level: _Level) -> bool:
@@ -268,19 +257,3 @@ def _stored(*nodes: ast.AST | None) -> Iterator[str]:
         for each in () if node is None else ast.walk(node):
             if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load):
                 yield each.id
-
-
-def _local_names(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """All names that the statements bind in their own scope."""
-    waiting: list[ast.AST] = list(body)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            for alias in node.names:
-                yield alias.asname or alias.name.partition(".")[0]
-        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            yield node.id
-        if not isinstance(node, _SCOPES):
-            waiting += ast.iter_child_nodes(node)

@@ -24,6 +24,11 @@ class Source:
         # A form feed starts a line's columns anew.
         return node.lineno, len(before.rpartition("\f")[2] if not before.strip() else before)
 
+    def start(self, line: int) -> int:
+        """The column, from 1, at which what stands in a line starts."""
+        text = self.lines[line - 1]
+        return len(text) - len(text.lstrip()) + 1
+
     def mentions(self, node: ast.stmt, name: str) -> bool:
         """Whether a name stands anywhere in a statement's lines."""
         return any(name in line for line in self.lines[node.lineno - 1 : node.end_lineno])

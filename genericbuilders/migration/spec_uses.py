@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
-from genericbuilders.migration.bindings import Function, Names, Scope, bound_in, rebinds
+from genericbuilders.migration.bindings import Function, Names, Scope, bound_in, dotted, rebinds
 from genericbuilders.migration.source import Position, Source, why_it_stays
 
-__all__ = ["SPEC", "Cast", "Check", "SpecUses", "dotted", "fields_of", "read_uses"]
+__all__ = ["SPEC", "Cast", "Check", "SpecUses", "fields_of", "read_uses"]
 
 SPEC = "kv_cache_spec"
 _NESTED = Function | ast.Lambda | ast.ClassDef | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -102,16 +102,6 @@ def fields_of(function: Function, parameter: str, source: Source, names: Names) 
     found = SpecUses()
     _Method(found, source, names, function, parameter).read()
     return frozenset(found.parameter_fields)
-
-
-def dotted(node: ast.expr) -> str:
-    """The dotted name that an expression is, or an empty string."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        front = dotted(node.value)
-        return f"{front}.{node.attr}" if front else ""
-    return ""
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from genericbuilders.migration.bindings import Function, dotted
 from genericbuilders.migration.classes import SPEC, ClassInfo
-from genericbuilders.migration.modules import dotted
 from genericbuilders.migration.project import Project
 from genericbuilders.migration.spec_names import identities
 
 __all__ = ["hands_on", "wide_value"]
 
 _WIDE = frozenset({"KVCacheSpec"})
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def wide_value(project: Project, module: str, cls: ClassInfo) -> tuple[int, str] | None:
