@@ -20,7 +20,7 @@ from typing_extensions import TypeVar, override
 
 from genericbuilders.adapter import Adapter, BackendAdapter
 from genericbuilders.backends.flash_attn import FLASH_ATTN
-from genericbuilders.backends.host import Ints, check_table, send
+from genericbuilders.backends.host import Ints, check_table, largest, send, tensor_of
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_reach
 from genericbuilders.generics import generic_arguments
@@ -229,7 +229,7 @@ class ChunkedLocalBuilder(AttentionMetadataBuilder[M, ChunkedSpec]):
         lengths: Ints = common.seq_lens_cpu.numpy()
         if common.max_query_len == 1 and common.num_actual_tokens == common.num_reqs:
             # Each row is one token of one chunk, so that only its sequence changes.
-            if lengths.min(initial=1) < 1:
+            if np.count_nonzero(lengths < 1):
                 row = int(lengths.argmin())
                 raise ValueError(f"row {row} has 1 new token in a sequence of {lengths[row]}")
             first = (lengths - 1) // self.chunk_size * self.chunk_size
@@ -242,16 +242,16 @@ class ChunkedLocalBuilder(AttentionMetadataBuilder[M, ChunkedSpec]):
             query_lens = virtual.seq_lens - virtual.num_computed_tokens
             ends = np.zeros(len(virtual.row) + 1, dtype=np.int32)
             np.add.accumulate(query_lens, out=ends[1:])
-            starts_cpu = torch.as_tensor(ends)
-            starts, max_query_len = send(starts_cpu, self.device), int(query_lens.max(initial=0))
-        seq_lens_cpu, max_seq_len = _tensor(virtual.seq_lens), int(virtual.seq_lens.max(initial=0))
+            starts_cpu = tensor_of(ends)
+            starts, max_query_len = send(starts_cpu, self.device), largest(query_lens)
+        seq_lens_cpu, max_seq_len = tensor_of(virtual.seq_lens), largest(virtual.seq_lens)
         return replace(
             common,
             query_start_loc=starts,
             query_start_loc_cpu=starts_cpu,
             seq_lens=send(seq_lens_cpu, self.device),
             seq_lens_cpu=seq_lens_cpu,
-            num_computed_tokens_cpu=_tensor(virtual.num_computed_tokens),
+            num_computed_tokens_cpu=tensor_of(virtual.num_computed_tokens),
             num_reqs=len(virtual.row),
             max_query_len=max_query_len,
             max_seq_len=max_seq_len,
@@ -272,11 +272,11 @@ class ChunkedLocalBuilder(AttentionMetadataBuilder[M, ChunkedSpec]):
         runs = (len(block_table) - 1) * stride + columns - width + 1
         first = virtual.row * stride
         first += virtual.first_position // block_size
-        if block_table.stride(1) == 1 and int(first.max()) < runs:
-            return block_table.as_strided((runs, width), (1, 1)).index_select(0, send(_tensor(first), self.device))
+        if block_table.stride(1) == 1 and largest(first) < runs:
+            return block_table.as_strided((runs, width), (1, 1)).index_select(0, send(tensor_of(first), self.device))
         at = virtual.first_position[:, None] // block_size + np.arange(width)
         places = send(torch.as_tensor(np.minimum(at, columns - 1)), self.device)
-        return block_table[send(_tensor(virtual.row), self.device)].gather(1, places)
+        return block_table[send(tensor_of(virtual.row), self.device)].gather(1, places)
 
 
 def chunked_local(adapter: FullAttentionAdapter[M], name: str | None = None) -> BackendAdapter[M, ChunkedSpec]:
@@ -344,13 +344,6 @@ def _without_chunks(config: EngineConfig, layer_names: Sequence[str]) -> EngineC
         for name, layer in config.layers.items()
     }
     return replace(config, layers=layers)
-
-
-def _tensor(values: Ints) -> Tensor:
-    """The array's memory as a tensor, in half the time of `torch.as_tensor`."""
-    if not len(values):
-        return torch.as_tensor(values)
-    return torch.frombuffer(values, dtype=torch.int32 if values.itemsize == 4 else torch.int64)
 
 
 CHUNKED_LOCAL = chunked_local(FLASH_ATTN, "chunked_local")

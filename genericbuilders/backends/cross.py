@@ -11,6 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
+from genericbuilders.backends.host import largest
 from genericbuilders.backends.paged import CachedImpl, is_ordered, packings, plain_cache_shape
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_heads, check_reach
@@ -131,13 +132,13 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
         if np.count_nonzero(new_tokens) < num_reqs:
             lens = np.where(new_tokens > 0, lens, 0)
             encoder_lens = encoder_lens.where(common.query_start_loc[: num_reqs + 1].diff() > 0, 0)
-        if lens.min(initial=1) < 1 and (bare := (lens < 1) & (new_tokens > 0)).any():
+        if np.count_nonzero(lens < 1) and np.count_nonzero(bare := (lens < 1) & (new_tokens > 0)):
             row = int(bare.argmax())
             raise ValueError(
                 f"row {row} has {new_tokens[row]} new tokens and an encoder output of {lens[row]}; it must have "
                 "something to attend over"
             )
-        longest = int(lens.max(initial=0))
+        longest = largest(lens)
         columns, needed = common.block_table_tensor.shape[1], cdiv(longest, self.kv_cache_spec.block_size)
         if columns < needed:
             raise ValueError(

@@ -15,9 +15,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import IndexAdapter
-from genericbuilders.backends.host import Ints, check_lengths, check_table, send
+from genericbuilders.backends.host import Ints, check_table, computed_tokens, largest, send, tensor_of
 from genericbuilders.backends.index_plan import IndexPiece, cut_queries
-from genericbuilders.backends.mla_common import count_decodes, require_plain
+from genericbuilders.backends.mla_common import prefill_starts, require_plain
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder, IndexImpl
 from genericbuilders.config import EngineConfig
 from genericbuilders.kernels.select import select_kernels
@@ -142,8 +142,12 @@ class IndexerMetadataBuilder(AttentionMetadataBuilder[IndexerMetadata, MLAAttent
     ) -> IndexerMetadata:
         common = common_attn_metadata
         check_table(common, self.kv_cache_spec.block_size)
-        count, decodes = common.num_reqs, count_decodes(common)
-        tokens = common.num_actual_tokens if decodes == count else int(common.query_start_loc_cpu[decodes])
+        count, starts = common.num_reqs, prefill_starts(common)
+        decodes, tokens = count, common.num_actual_tokens
+        chunks: tuple[IndexRows, ...] = ()
+        if starts is not None:
+            decodes, tokens = count + 1 - len(starts), starts.item(0)
+            chunks = self._chunks(common, decodes, starts)
         decode = None
         if decodes:
             decode = IndexRows(
@@ -156,7 +160,6 @@ class IndexerMetadataBuilder(AttentionMetadataBuilder[IndexerMetadata, MLAAttent
                 1,
                 common.max_seq_len,
             )
-        chunks = self._chunks(common, decodes) if decodes < count else ()
         return IndexerMetadata(
             count, common.num_actual_tokens, decodes, tokens, count - decodes, common.slot_mapping, decode, chunks
         )
@@ -171,9 +174,8 @@ class IndexerMetadataBuilder(AttentionMetadataBuilder[IndexerMetadata, MLAAttent
             chunks=tuple(chunk.moved(blk_table) for chunk in metadata.chunks),
         )
 
-    def _chunks(self, common: CommonAttentionMetadata, first: int) -> tuple[IndexRows, ...]:
-        check_lengths(common, first)
-        starts: Ints = common.query_start_loc_cpu.numpy()[first:]
+    def _chunks(self, common: CommonAttentionMetadata, first: int, starts: Ints) -> tuple[IndexRows, ...]:
+        computed_tokens(common)
         counts = starts[1:] - starts[:-1]
         lengths = np.where(counts > 0, common.seq_lens_cpu.numpy()[first : common.num_reqs], 0)
         pieces = cut_queries(counts, lengths, self.max_logits_bytes // LOGIT_BYTES, self.topk)
@@ -181,17 +183,20 @@ class IndexerMetadataBuilder(AttentionMetadataBuilder[IndexerMetadata, MLAAttent
 
     def _chunk(self, common: CommonAttentionMetadata, first: int, token: int, piece: IndexPiece) -> IndexRows:
         row, rows = first + piece.row, len(piece.counts)
-        bounds = np.concatenate(([0], piece.counts.cumsum(), piece.lengths)).astype(np.int32)
-        sent = send(torch.as_tensor(bounds), self.device)
+        bounds = np.empty(2 * rows + 1, dtype=np.int32)
+        bounds[0] = 0
+        np.add.accumulate(piece.counts, out=bounds[1 : rows + 1])
+        bounds[rows + 1 :] = piece.lengths
+        sent = send(tensor_of(bounds), self.device)
         return IndexRows(
             token + piece.skipped,
-            token + piece.skipped + int(piece.counts.sum()),
+            token + piece.skipped + int(bounds[rows]),
             row,
             sent[: rows + 1],
             sent[rows + 1 :],
             common.block_table_tensor[row : row + rows],
-            int(piece.counts.max()),
-            int(piece.lengths.max()),
+            largest(piece.counts),
+            largest(piece.lengths),
         )
 
 

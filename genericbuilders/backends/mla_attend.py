@@ -87,7 +87,7 @@ def attend_decodes(
         block_table=decode.block_table,
         scale=layer.scale,
         causal=True,
-        max_query_len=1,
+        max_query_len=decode.max_query_len,
         max_seq_len=decode.max_seq_len,
     )
     return value_of(attended, new.kv_up, layer)

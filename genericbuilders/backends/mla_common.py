@@ -1,8 +1,9 @@
 """What back ends of latent attention share: a batch as decodes and prefills, and the context of prefills in chunks.
 
-A decode attends over the latent vectors themselves, of which a page holds one a token for all heads. A prefill is
-cheaper with keys and values expanded for each head. Those of its context, the tokens computed before, would not fit
-into memory at once, so that they are expanded chunk by chunk, and partial results merged by their log-sum-exp.
+A decode, with its draft tokens, attends over the latent vectors themselves, of which a page holds one a token for all
+heads. A prefill is cheaper with keys and values expanded for each head. Those of its context, the tokens computed
+before, would not fit into memory at once, so that they are expanded chunk by chunk, and partial results merged by their
+log-sum-exp.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.host import Ints, check_lengths, check_table, send
+from genericbuilders.backends.host import Ints, check_table, computed_tokens, largest, send, tensor_of
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_latents
 from genericbuilders.metadata import CommonAttentionMetadata
@@ -32,8 +33,8 @@ __all__ = [
     "MLACommonMetadataBuilder",
     "MLADecode",
     "MLAPrefill",
-    "count_decodes",
     "cut_context",
+    "prefill_starts",
     "require_plain",
 ]
 
@@ -79,18 +80,20 @@ class ContextChunk:
 
 @dataclass(frozen=True, eq=False)
 class MLADecode:
-    """The rows at the front that bring one token each.
+    """The rows at the front that bring one token each, or that and its draft tokens.
 
     Attributes:
         query_start_loc: ``[num_decodes + 1]`` int32.
         seq_lens: ``[num_decodes]`` int32.
         block_table: ``[num_decodes, max_blocks]`` int32.
+        max_query_len: the most new tokens of one.
         max_seq_len: the longest sequence.
     """
 
     query_start_loc: Tensor
     seq_lens: Tensor
     block_table: Tensor
+    max_query_len: int
     max_seq_len: int
 
 
@@ -116,7 +119,7 @@ class MLACommonMetadata:
     Attributes:
         num_reqs: rows, padding included.
         num_actual_tokens: new tokens of all rows.
-        num_decodes: rows at the front of one token each.
+        num_decodes: rows at the front of one token each, or that and its draft tokens.
         num_decode_tokens: their tokens.
         num_prefills: rows behind them.
         query_start_loc: ``[num_reqs + 1]`` int32.
@@ -152,6 +155,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
 
     Attributes:
         workspace_tokens: tokens of context that are expanded at once.
+        decode_query_len: the most new tokens of a row that is a decode: one, and its draft tokens.
 
     Raises:
         ValueError: the spec's cache is quantised, has a window, or more than one head; or a layer caches vectors of
@@ -167,6 +171,7 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
         check_latents(config, layer_names, kv_cache_spec.head_size)
         wanted = max(8 * config.max_model_len, 4 * config.max_num_seqs * kv_cache_spec.block_size)
         self.workspace_tokens: int = min(wanted, MAX_WORKSPACE_TOKENS)
+        self.decode_query_len: int = 1 + config.num_speculative_tokens
 
     @classmethod
     @override
@@ -195,27 +200,29 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
     ) -> M:
         return self._describe(common_attn_metadata)
 
-    def _describe(self, common: CommonAttentionMetadata, taken: Bools | None = None) -> M:
+    def _describe(self, common: CommonAttentionMetadata, dense: Bools | bool = True) -> M:
         """The batch's metadata.
 
         Args:
             common: the batch.
-            taken: ``[num_reqs]``: the prefills that attend densely; ``None`` for all.
+            dense: whether rows attend densely; or ``[num_reqs]``: the prefills that do, beside the decodes.
         """
         count = common.num_reqs
         check_table(common, self.kv_cache_spec.block_size)
-        decodes, decoded = count_decodes(common), common.num_actual_tokens
+        most, longest = min(common.max_query_len, self.decode_query_len), common.max_seq_len
+        decodes, decoded, bounds = count, common.num_actual_tokens, prefill_starts(common, most)
         decode = prefill = None
         starts, lens, table = common.query_start_loc, common.seq_lens, common.block_table_tensor
-        if decodes < count:
-            check_lengths(common, decodes)
-            bounds: Ints = common.query_start_loc_cpu.numpy()[decodes:]
-            decoded = int(bounds[0])
-            prefill = self._prefill(common, decodes, bounds, None if taken is None else taken[decodes:])
-            if decodes:
-                decode = MLADecode(starts[: decodes + 1], lens[:decodes], table[:decodes], common.max_seq_len)
-        elif count:
-            decode = MLADecode(starts, lens, table, common.max_seq_len)
+        computed = computed_tokens(common) if common.max_query_len > 1 else None
+        if bounds is not None and computed is not None:
+            decodes, decoded = count + 1 - len(bounds), bounds.item(0)
+            if dense is not False:
+                taken = None if dense is True else dense[decodes:]
+                prefill = self._prefill(common, bounds, computed[decodes:], taken)
+                if decodes:
+                    decode = MLADecode(starts[: decodes + 1], lens[:decodes], table[:decodes], most, longest)
+        elif count and dense is not False:
+            decode = MLADecode(starts, lens, table, most, longest)
         return self._metadata_type(
             count,
             common.num_actual_tokens,
@@ -243,29 +250,29 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
         return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping, decode=decode, prefill=prefill)
 
     def _prefill(
-        self, common: CommonAttentionMetadata, first: int, bounds: Ints, taken: Bools | None
+        self, common: CommonAttentionMetadata, bounds: Ints, computed: Ints, taken: Bools | None
     ) -> MLAPrefill | None:
-        """The rows from ``first`` on, whose tokens start at ``bounds``; those not ``taken`` are left without tokens."""
-        lens = bounds[1:] - bounds[:-1]
+        """The batch's last rows, whose tokens start at ``bounds``; those not ``taken`` are left without tokens."""
+        first = common.num_reqs - len(computed)
         if taken is not None:
-            lens = lens * taken
-            if not np.count_nonzero(lens):
+            bounds = _starts((bounds[1:] - bounds[:-1]) * taken)
+            if not bounds[-1]:
                 return None
-            loc = send(torch.as_tensor(_starts(lens)), self.device)
+            loc = send(tensor_of(bounds), self.device)
         else:
-            loc = send(torch.as_tensor(bounds - bounds[0]), self.device) if first else common.query_start_loc
-        # What the buffers hold for a row without tokens is nobody's context.
-        computed: Ints = common.num_computed_tokens_cpu.numpy()[first:]
-        context = computed * (lens > 0)
-        chunks = self._chunks(context, common.block_table_tensor[first:]) if np.count_nonzero(context) else ()
+            loc = send(tensor_of(bounds - bounds[0]), self.device) if first else common.query_start_loc
+        chunks: tuple[ContextChunk, ...] = ()
+        if np.count_nonzero(computed):
+            # What the buffers hold for a row without tokens is nobody's context.
+            chunks = self._chunks(computed * (bounds[1:] > bounds[:-1]), common.block_table_tensor[first:])
         return MLAPrefill(loc, common.max_query_len, chunks)
 
     def _chunks(self, context: Ints, block_table: Tensor) -> tuple[ContextChunk, ...]:
         found: list[ContextChunk] = []
         for starts, lengths in cut_context(context, self.workspace_tokens, self.kv_cache_spec.block_size):
             cu = _starts(lengths)
-            size, longest = self.kv_cache_spec.block_size, int(lengths.max())
-            sent = send(torch.as_tensor(cu), self.device)
+            size, longest = self.kv_cache_spec.block_size, largest(lengths)
+            sent = send(tensor_of(cu), self.device)
             found.append(ContextChunk(sent, starts, lengths, block_table, size, longest, int(cu[-1])))
         return tuple(found)
 
@@ -280,7 +287,7 @@ def cut_context(context: Ints, workspace_tokens: int, block_size: int) -> list[t
         workspace_tokens: the most tokens of a chunk, of all rows together.
         block_size: tokens in a block.
     """
-    longest, rows = int(context.max(initial=0)), int(np.count_nonzero(context))
+    longest, rows = largest(context), int(np.count_nonzero(context))
     if not longest:
         return []
     share = max(1, workspace_tokens // rows)
@@ -291,12 +298,19 @@ def cut_context(context: Ints, workspace_tokens: int, block_size: int) -> list[t
     ]
 
 
-def count_decodes(common: CommonAttentionMetadata) -> int:
-    """Rows at the front of at most one token: padding behind them attends over nothing."""
-    if common.max_query_len <= 1:
-        return common.num_reqs
+def prefill_starts(common: CommonAttentionMetadata, most: int = 1) -> Ints | None:
+    """``[num_prefills + 1]``: where the tokens start of the rows behind the decodes; ``None`` without such rows.
+
+    Padding attends over nothing, wherever it stands.
+
+    Args:
+        common: the batch.
+        most: new tokens of a decode. Decodes are the rows at the front that have no more.
+    """
+    if common.max_query_len <= most:
+        return None
     starts: Ints = common.query_start_loc_cpu.numpy()
-    return int((starts[1:] - starts[:-1] > 1).argmax())
+    return starts[int((starts[1:] - starts[:-1] > most).argmax()) :]
 
 
 def require_plain(spec: MLAAttentionSpec, layer_names: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import LatentAdapter
-from genericbuilders.backends.host import Ints, send
+from genericbuilders.backends.host import Ints, send, tensor_of
 from genericbuilders.backends.mla_attend import (
     MLAInputs,
     absorb,
@@ -121,11 +121,14 @@ class MLASparseMetadataBuilder(MLACommonMetadataBuilder[MLASparseMetadata]):
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> MLASparseMetadata:
         common, count = common_attn_metadata, common_attn_metadata.num_reqs
-        long = common.seq_lens_cpu.numpy()[:count] > self.topk
-        if common.max_seq_len <= self.topk or not np.count_nonzero(long):
+        if common.max_seq_len <= self.topk:
             return self._dense(common)
-        if common.num_actual_tokens == count and common.max_query_len <= 1:
-            return self._sparse(self._describe(common), slice(0, count))
+        long = common.seq_lens_cpu.numpy()[:count] > self.topk
+        found = np.count_nonzero(long)
+        if not found:
+            return self._dense(common)
+        if found == count or (common.num_actual_tokens == count and common.max_query_len <= 1):
+            return self._sparse(self._describe(common, False), slice(0, common.num_actual_tokens))
         starts: Ints = common.query_start_loc_cpu.numpy()
         counts = starts[1:] - starts[:-1]
         # A row without tokens selects nothing, whatever stands in the buffers there.
@@ -178,7 +181,7 @@ class MLASparseMetadataBuilder(MLACommonMetadataBuilder[MLASparseMetadata]):
         first, last = int(starts[rows[0]]), int(starts[rows[-1] + 1])
         if last - first == int(lens.sum()):
             return slice(first, last)
-        return send(torch.as_tensor(np.flatnonzero(taken.repeat(counts))), self.device)
+        return send(tensor_of(np.flatnonzero(taken.repeat(counts))), self.device)
 
 
 @dataclass(frozen=True)

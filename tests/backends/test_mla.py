@@ -36,8 +36,11 @@ def bind(block_size: int = 4) -> BoundGroup[MLAMetadata, MLAAttentionSpec]:
     return MLA.bind(spec_of(block_size), [MLA.layer("l0", LAYER)], CONFIG, CPU)
 
 
-def build(common: CommonAttentionMetadata, block_size: int, workspace_tokens: int | None = None) -> MLAMetadata:
-    builder = MLAMetadataBuilder(spec_of(block_size), ["l0"], CONFIG, CPU)
+def build(
+    common: CommonAttentionMetadata, block_size: int, workspace_tokens: int | None = None, drafts: int = 0
+) -> MLAMetadata:
+    config = replace(CONFIG, num_speculative_tokens=drafts)
+    builder = MLAMetadataBuilder(spec_of(block_size), ["l0"], config, CPU)
     if workspace_tokens is not None:
         builder.workspace_tokens = workspace_tokens
     return builder.build(0, common)
@@ -80,14 +83,16 @@ def attend_expanded(common: CommonAttentionMetadata, inputs: MLAInputs, cache: T
     return out
 
 
-def check(rows: Sequence[tuple[int, int]], block_size: int, workspace_tokens: int | None, seed: int = 0) -> None:
+def check(
+    rows: Sequence[tuple[int, int]], block_size: int, workspace_tokens: int | None, seed: int = 0, drafts: int = 0
+) -> None:
     common = make_batch([new for new, _ in rows], [old for _, old in rows], block_size)
     inputs = inputs_of(common.num_actual_tokens, seed)
     generator = torch.Generator().manual_seed(seed + 1)
     cache = torch.randn(1 + int(common.block_table_tensor.max()), block_size, 16, generator=generator)
     working = attend_expanded(common, inputs, cache, torch.float32)
     exact = attend_expanded(common, inputs, cache, torch.float64)
-    metadata = build(common, block_size, workspace_tokens)
+    metadata = build(common, block_size, workspace_tokens, drafts)
     got = MLA.layer("l0", LAYER).impl.forward(inputs, kv_cache=cache, attn_metadata=metadata)
     comparison = compare(got, working, exact)
     assert comparison.passed, comparison
@@ -106,6 +111,38 @@ def test_it_attends_as_expanded_keys_and_values_do(
     decodes: list[int], rows: list[tuple[int, int]], block_size: int, workspace_tokens: int, seed: int
 ) -> None:
     check([*[(1, old) for old in decodes], *rows, (2, 3)], block_size, workspace_tokens, seed)
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 30)), min_size=1, max_size=6),
+    drafts=st.integers(1, 4),
+    block_size=st.sampled_from([1, 4, 7]),
+    seed=st.integers(0, 99),
+)
+def test_draft_tokens_attend_as_expanded_keys_and_values_do(
+    rows: list[tuple[int, int]], drafts: int, block_size: int, seed: int
+) -> None:
+    check(rows, block_size, 5, seed, drafts)
+
+
+def test_draft_tokens_expand_no_context() -> None:
+    common = make_batch([3, 1, 0, 3, 4, 1], [20, 9, 0, 0, 8, 5], 4)
+    metadata = build(common, 4, drafts=2)
+    assert (metadata.num_decodes, metadata.num_decode_tokens, metadata.num_prefills) == (4, 7, 2)
+    assert metadata.decode is not None and metadata.decode.max_query_len == 3
+    assert metadata.prefill is not None
+    assert ints(metadata.prefill.query_start_loc) == [0, 4, 5]
+    assert [ints(each.lengths) for each in metadata.prefill.context] == [[8, 5]]
+    verified = build(make_batch([3, 2, 0], [20, 9, 0], 4), 4, drafts=2)
+    assert verified.prefill is None and verified.decode is not None
+    assert verified.num_decode_tokens == 5
+
+
+def test_draft_tokens_of_no_sequence_are_refused() -> None:
+    common = make_batch([3, 1], [0, 9], 4)
+    wrong = replace(common, num_computed_tokens_cpu=torch.tensor([-2, 9], dtype=torch.int32))
+    with pytest.raises(ValueError, match="row 0 has 3 new tokens in a sequence of 1"):
+        build(wrong, 4, drafts=2)
 
 
 def test_case_18_a_prefix_hit_is_context_even_where_the_prompt_comes_whole() -> None:

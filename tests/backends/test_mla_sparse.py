@@ -42,8 +42,11 @@ def bind(block_size: int = 4) -> BoundGroup[MLASparseMetadata, MLAAttentionSpec]
     return MLA_SPARSE.bind(spec_of(block_size), [MLA_SPARSE.layer("l0", LAYER)], CONFIG, CPU)
 
 
-def build(common: CommonAttentionMetadata, block_size: int = 4, workspace_tokens: int = 1000) -> MLASparseMetadata:
-    builder = MLASparseMetadataBuilder(spec_of(block_size), ["l0"], CONFIG, CPU)
+def build(
+    common: CommonAttentionMetadata, block_size: int = 4, workspace_tokens: int = 1000, drafts: int = 0
+) -> MLASparseMetadata:
+    config = replace(CONFIG, num_speculative_tokens=drafts)
+    builder = MLASparseMetadataBuilder(spec_of(block_size), ["l0"], config, CPU)
     builder.workspace_tokens = workspace_tokens
     return builder.build(0, common)
 
@@ -97,12 +100,14 @@ def attend_expanded(
     return out
 
 
-def check(common: CommonAttentionMetadata, block_size: int, workspace_tokens: int = 1000, seed: int = 0) -> None:
+def check(
+    common: CommonAttentionMetadata, block_size: int, workspace_tokens: int = 1000, seed: int = 0, drafts: int = 0
+) -> None:
     inputs = inputs_of(common, seed)
     generator = torch.Generator().manual_seed(seed + 1)
     blocks = 1 + max([0, *ints(common.block_table_tensor.flatten())])
     cache = torch.randn(blocks, block_size, 16, generator=generator)
-    metadata = build(common, block_size, workspace_tokens)
+    metadata = build(common, block_size, workspace_tokens, drafts)
     got = MLA_SPARSE.layer("l0", LAYER).impl.forward(inputs, kv_cache=cache, attn_metadata=metadata)
     for token, slot in enumerate(ints(common.slot_mapping)):
         assert torch.equal(cache[slot // block_size, slot % block_size], inputs.latent[token])
@@ -123,6 +128,7 @@ def batch(rows: Sequence[tuple[int, int]], block_size: int = 4) -> CommonAttenti
     block_size=st.sampled_from([1, 4, 7]),
     workspace_tokens=st.sampled_from([1, 5, 1000]),
     seed=st.integers(0, 99),
+    drafts=st.integers(0, 3),
 )
 def test_it_attends_over_what_was_selected(
     decodes: list[int],
@@ -131,9 +137,10 @@ def test_it_attends_over_what_was_selected(
     block_size: int,
     workspace_tokens: int,
     seed: int,
+    drafts: int,
 ) -> None:
     every = [*[(1, old) for old in decodes], *rows, *short]
-    check(batch(every, block_size), block_size, workspace_tokens, seed)
+    check(batch(every, block_size), block_size, workspace_tokens, seed, drafts)
 
 
 @pytest.mark.parametrize(
