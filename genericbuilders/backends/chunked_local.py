@@ -20,10 +20,11 @@ from typing_extensions import TypeVar, override
 
 from genericbuilders.adapter import Adapter, BackendAdapter
 from genericbuilders.backends.flash_attn import FLASH_ATTN
-from genericbuilders.backends.host import Ints, check_table, largest, send, tensor_of
+from genericbuilders.backends.host import check_table, send
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_reach
 from genericbuilders.generics import generic_arguments
+from genericbuilders.kernels.ints import Ints, largest, tensor_of
 from genericbuilders.keys import Key
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import ChunkedLocalAttentionSpec, FullAttentionSpec, KVCacheSpec, cdiv, promote_to_full

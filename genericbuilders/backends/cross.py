@@ -11,10 +11,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.backends.host import largest
 from genericbuilders.backends.paged import CachedImpl, is_ordered, packings, plain_cache_shape
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_heads, check_reach
+from genericbuilders.kernels.ints import largest
 from genericbuilders.metadata import BuildInput, CommonAttentionMetadata
 from genericbuilders.specs import CrossAttentionSpec, cdiv
 

@@ -10,10 +10,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.backends.host import Ints
 from genericbuilders.backends.paged import is_ordered, layer_scoring
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads
+from genericbuilders.kernels.ints import Ints
 from genericbuilders.kernels.scoring import Scoring
 from genericbuilders.kernels.select import select_kernels
 from genericbuilders.metadata import CommonAttentionMetadata

@@ -21,10 +21,10 @@ from typing_extensions import TypeVar, override
 
 from genericbuilders.adapter import BackendAdapter
 from genericbuilders.backends.flash_attn import FLASH_ATTN
-from genericbuilders.backends.host import Ints
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig
 from genericbuilders.generics import generic_arguments
+from genericbuilders.kernels.ints import Ints
 from genericbuilders.metadata import IS_PREFILLING, BuildInput, CommonAttentionMetadata
 from genericbuilders.specs import KVCacheSpec
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from genericbuilders.backends.host import Ints
+from genericbuilders.kernels.ints import Ints
 
 __all__ = ["IndexPiece", "cut_queries"]
 

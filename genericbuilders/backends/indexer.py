@@ -15,11 +15,12 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import IndexAdapter
-from genericbuilders.backends.host import Ints, check_table, computed_tokens, largest, send, tensor_of
+from genericbuilders.backends.host import check_table, computed_tokens, send
 from genericbuilders.backends.index_plan import IndexPiece, cut_queries
 from genericbuilders.backends.mla_common import prefill_starts, require_plain
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder, IndexImpl
 from genericbuilders.config import EngineConfig
+from genericbuilders.kernels.ints import Ints, largest, tensor_of
 from genericbuilders.kernels.select import select_kernels
 from genericbuilders.kernels.sparse.portable import select_topk
 from genericbuilders.metadata import CommonAttentionMetadata

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.host import Ints
 from genericbuilders.backends.mamba_metadata import BaseMambaMetadata
 from genericbuilders.backends.state_plan import ChunkPlan, chunk_step, plan_chunks, plan_uniform
 from genericbuilders.backends.state_speculation import (
@@ -28,6 +27,7 @@ from genericbuilders.backends.state_speculation import (
 )
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_states
+from genericbuilders.kernels.ints import Ints
 from genericbuilders.kernels.state.rows import StateRows
 from genericbuilders.kernels.state.select import STATE_DTYPES
 from genericbuilders.metadata import CommonAttentionMetadata

@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.host import Ints, check_table, computed_tokens, largest, send, tensor_of
+from genericbuilders.backends.host import check_table, computed_tokens, send
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_latents
+from genericbuilders.kernels.ints import Ints, largest, tensor_of
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import KVQuantMode, MLAAttentionSpec, cdiv
 

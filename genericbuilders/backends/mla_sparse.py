@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import LatentAdapter
-from genericbuilders.backends.host import Ints, send, tensor_of
+from genericbuilders.backends.host import send
 from genericbuilders.backends.mla_attend import (
     MLAInputs,
     absorb,
@@ -28,6 +28,7 @@ from genericbuilders.backends.mla_attend import (
 from genericbuilders.backends.mla_common import Bools, MLACommonMetadata, MLACommonMetadataBuilder
 from genericbuilders.builder import LatentImpl
 from genericbuilders.config import EngineConfig, LatentLayerConfig
+from genericbuilders.kernels.ints import Ints, tensor_of
 from genericbuilders.kernels.select import select_kernels
 from genericbuilders.kernels.sparse.portable import sparse_attention
 from genericbuilders.metadata import CommonAttentionMetadata

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.host import Ints
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl
 from genericbuilders.config import AttentionLayerConfig, EngineConfig
+from genericbuilders.kernels.ints import Ints
 from genericbuilders.kernels.layout import split_kv
 from genericbuilders.kernels.scoring import PLAIN, Scoring
 from genericbuilders.kernels.select import AttentionKernels, Unavailable, find_kernels, select_kernels

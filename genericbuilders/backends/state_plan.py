@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from genericbuilders.backends.host import Ints
+from genericbuilders.kernels.ints import Ints
 from genericbuilders.specs import MambaSpec
 
 __all__ = ["ChunkPlan", "chunk_step", "plan_chunks", "plan_uniform"]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from genericbuilders.backends.host import Ints
+from genericbuilders.kernels.ints import Ints
 from genericbuilders.keys import TypedMap
 from genericbuilders.metadata import BuildInput, CommonAttentionMetadata
 

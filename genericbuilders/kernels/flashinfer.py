@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from genericbuilders.kernels.flashinfer_library import DecodeWrapper, FlashInferFunctions, PrefillWrapper
+from genericbuilders.kernels.ints import Ints, tensor_of
 from genericbuilders.kernels.native import Unavailable
 
 __all__ = [
@@ -29,8 +28,6 @@ __all__ = [
     "page_inputs",
     "why_not_flashinfer",
 ]
-
-Ints: TypeAlias = npt.NDArray[np.integer]
 
 # What its kernels are compiled for; others exist for latent attention only.
 HEAD_SIZES = (64, 128, 256)
@@ -84,7 +81,7 @@ class PageList:
         starts, table = self.starts, self.block_table
         rows = np.arange(len(starts) - 1) * table.shape[1] - starts[:-1]
         places = np.arange(int(starts[-1])) + rows.repeat(starts[1:] - starts[:-1])
-        return table.reshape(-1).index_select(0, torch.as_tensor(places).to(table.device, non_blocking=True))
+        return table.reshape(-1).index_select(0, tensor_of(places).to(table.device, non_blocking=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,18 +142,19 @@ def page_inputs(query_start_loc: Tensor, seq_lens: Tensor, block_table: Tensor, 
     counts = up // page_size
     starts = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.add.accumulate(counts, out=starts[1:])
-    if counts.max(initial=0) > block_table.shape[1]:
-        row = int(counts.argmax())
+    row = int(counts.argmax()) if len(counts) else 0
+    if len(counts) and counts.item(row) > block_table.shape[1]:
         raise ValueError(
             f"block_table has {block_table.shape[1]} columns, and row {row}, a sequence of {lengths[row]} tokens in "
             f"blocks of {page_size}, needs {counts[row]}"
         )
-    last = (up - counts * page_size + 1).astype(np.int32, copy=False)
+    counts *= page_size
+    up -= counts
+    up += 1
+    last = up.astype(np.int32, copy=False)
     if np.count_nonzero(lengths) < len(lengths):
         last[lengths == 0] = 0
-    return PageInputs(
-        query_start_loc, torch.as_tensor(starts), torch.as_tensor(last), page_size, PageList(block_table, starts)
-    )
+    return PageInputs(query_start_loc, tensor_of(starts), tensor_of(last), page_size, PageList(block_table, starts))
 
 
 def why_not_flashinfer(heads: Heads, *, alibi: bool, sinks: bool) -> str | None:

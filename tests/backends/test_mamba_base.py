@@ -20,7 +20,6 @@ from genericbuilders.adapter import StateAdapter
 from genericbuilders.backends import mamba_base, state_plan
 from genericbuilders.backends.bailing_linear import BAILING_LINEAR
 from genericbuilders.backends.gdn import GDN
-from genericbuilders.backends.host import Ints
 from genericbuilders.backends.linear import LINEAR
 from genericbuilders.backends.mamba1 import MAMBA1
 from genericbuilders.backends.mamba2 import MAMBA2
@@ -28,6 +27,7 @@ from genericbuilders.backends.mamba_base import BaseMambaMetadata, BaseMambaMeta
 from genericbuilders.backends.short_conv import SHORT_CONV
 from genericbuilders.backends.state_plan import ChunkPlan
 from genericbuilders.config import EngineConfig, StateLayerConfig
+from genericbuilders.kernels.ints import Ints
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import MambaCacheMode, MambaSpec
 

@@ -129,12 +129,14 @@ def test_draft_tokens_expand_no_context() -> None:
     common = make_batch([3, 1, 0, 3, 4, 1], [20, 9, 0, 0, 8, 5], 4)
     metadata = build(common, 4, drafts=2)
     assert (metadata.num_decodes, metadata.num_decode_tokens, metadata.num_prefills) == (4, 7, 2)
-    assert metadata.decode is not None and metadata.decode.max_query_len == 3
+    assert metadata.decode is not None
+    assert metadata.decode.max_query_len == 3
     assert metadata.prefill is not None
     assert ints(metadata.prefill.query_start_loc) == [0, 4, 5]
     assert [ints(each.lengths) for each in metadata.prefill.context] == [[8, 5]]
     verified = build(make_batch([3, 2, 0], [20, 9, 0], 4), 4, drafts=2)
-    assert verified.prefill is None and verified.decode is not None
+    assert verified.prefill is None
+    assert verified.decode is not None
     assert verified.num_decode_tokens == 5
 
 
