@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from genericbuilders.backends.paged import PagedMetadata
 from genericbuilders.kernels.merge import merge_prefix
 from genericbuilders.kernels.scoring import Scoring
 from genericbuilders.kernels.select import AttentionKernels
@@ -73,10 +74,8 @@ def attend_split(
     key_cache: Tensor,
     value_cache: Tensor,
     prefix: CommonPrefix,
+    metadata: PagedMetadata,
     *,
-    query_start_loc: Tensor,
-    block_table: Tensor,
-    max_query_len: int,
     scale: float,
     causal: bool,
     scoring: Scoring,
@@ -89,11 +88,9 @@ def attend_split(
         key_cache: ``[num_blocks, block_size, num_kv_heads, head_size]``, the new tokens written.
         value_cache: likewise.
         prefix: the cut.
-        query_start_loc: ``[num_reqs + 1]`` int32.
-        block_table: ``[num_reqs, max_blocks]`` int32.
-        max_query_len: the longest row's new tokens.
+        metadata: the batch that is cut.
         scale: factor on the scores.
-        causal: whether a token sees only itself and what came before.
+        causal: whether the layer lets a token see only itself and what came before, if the batch does, too.
         scoring: what else happens to the scores; nothing that depends on positions. Logits of sinks count once.
 
     Returns:
@@ -106,7 +103,7 @@ def attend_split(
         value_cache,
         query_start_loc=prefix.query_start_loc,
         seq_lens=prefix.seq_lens,
-        block_table=block_table[prefix.row : prefix.row + 1],
+        block_table=metadata.block_table[prefix.row : prefix.row + 1],
         scale=scale,
         causal=False,
         max_query_len=query.shape[0],
@@ -118,12 +115,12 @@ def attend_split(
         query,
         key_cache,
         value_cache,
-        query_start_loc=query_start_loc,
+        query_start_loc=metadata.query_start_loc,
         seq_lens=prefix.rest_lens,
-        block_table=block_table[:, prefix.num_columns :],
+        block_table=metadata.block_table[:, prefix.num_columns :],
         scale=scale,
-        causal=causal,
-        max_query_len=max_query_len,
+        causal=causal and metadata.causal,
+        max_query_len=metadata.max_query_len,
         max_seq_len=prefix.max_rest_len,
         scoring=scoring,
         lse=lse[1],

@@ -11,8 +11,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.backends.paged import CachedImpl, is_ordered, packings, plain_cache_shape
-from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
+from genericbuilders.backends.paged import CachedImpl, PlainCacheBuilder, is_ordered, packings
+from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.config import EngineConfig, check_heads, check_reach
 from genericbuilders.kernels.ints import largest
 from genericbuilders.metadata import BuildInput, CommonAttentionMetadata
@@ -71,7 +71,7 @@ class CrossAttentionMetadata:
     slot_mapping: Tensor
 
 
-class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetadata, CrossAttentionSpec]):
+class CrossAttentionMetadataBuilder(PlainCacheBuilder[CrossAttentionMetadata, CrossAttentionSpec]):
     """Reads the encoder's lengths from `ENCODER_ROWS`; the batch's slots are those of encoder tokens.
 
     Raises:
@@ -102,16 +102,6 @@ class CrossAttentionMetadataBuilder(AttentionMetadataBuilder[CrossAttentionMetad
     def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: CrossAttentionSpec) -> AttentionCGSupport:
         """None: a row of one token that starts a request looks like a decode, but has an encoder's output to store."""
         return AttentionCGSupport.NEVER
-
-    @classmethod
-    @override
-    def get_kv_cache_shape(cls, num_blocks: int, kv_cache_spec: CrossAttentionSpec) -> tuple[int, ...]:
-        return plain_cache_shape(num_blocks, kv_cache_spec)
-
-    @classmethod
-    @override
-    def get_kv_cache_dtype(cls, kv_cache_spec: CrossAttentionSpec) -> torch.dtype:
-        return kv_cache_spec.dtype
 
     @override
     def build(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -12,16 +12,9 @@ from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
 from genericbuilders.backends.common_prefix import CommonPrefix, attend_split, split_prefix
-from genericbuilders.backends.paged import PagedImpl, PagedMetadata, plain_cache_shape, require_plain
-from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
-from genericbuilders.config import (
-    AttentionLayerConfig,
-    CommonPrefixRule,
-    EngineConfig,
-    LayerConfig,
-    check_heads,
-    check_reach,
-)
+from genericbuilders.backends.paged import PagedImpl, PagedMetadata, PagedMetadataBuilder, check_layers
+from genericbuilders.builder import AttentionCGSupport
+from genericbuilders.config import AttentionLayerConfig, CommonPrefixRule, EngineConfig, LayerConfig
 from genericbuilders.kernels.select import AttentionKernels
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import FullAttentionSpec, SlidingWindowSpec
@@ -58,7 +51,7 @@ class FlashAttentionMetadata(PagedMetadata):
         return 0 if self.prefix is None else self.prefix.num_tokens
 
 
-class FlashAttentionMetadataBuilder(AttentionMetadataBuilder[FlashAttentionMetadata, FlashAttentionSpec]):
+class FlashAttentionMetadataBuilder(PagedMetadataBuilder[FlashAttentionMetadata, FlashAttentionSpec]):
     """Every field is there already: the batch is described once, on the host, for all groups.
 
     Raises:
@@ -70,9 +63,7 @@ class FlashAttentionMetadataBuilder(AttentionMetadataBuilder[FlashAttentionMetad
         self, kv_cache_spec: FlashAttentionSpec, layer_names: Sequence[str], config: EngineConfig, device: torch.device
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
-        window = require_plain("flash_attn", kv_cache_spec, layer_names)
-        check_heads(config, layer_names, kv_cache_spec.num_kv_heads, kv_cache_spec.head_size)
-        check_reach(config, layer_names, window, None)
+        check_layers("flash_attn", kv_cache_spec, layer_names, config)
         # A prefix that all requests share is attended over once, where no score depends on positions.
         self._may_split = not any(_by_position(config.layers[name]) for name in layer_names)
 
@@ -80,16 +71,6 @@ class FlashAttentionMetadataBuilder(AttentionMetadataBuilder[FlashAttentionMetad
     @override
     def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: FlashAttentionSpec) -> AttentionCGSupport:
         return AttentionCGSupport.UNIFORM_BATCH
-
-    @classmethod
-    @override
-    def get_kv_cache_shape(cls, num_blocks: int, kv_cache_spec: FlashAttentionSpec) -> tuple[int, ...]:
-        return plain_cache_shape(num_blocks, kv_cache_spec)
-
-    @classmethod
-    @override
-    def get_kv_cache_dtype(cls, kv_cache_spec: FlashAttentionSpec) -> torch.dtype:
-        return kv_cache_spec.dtype
 
     @override
     def common_prefix_rule(self) -> CommonPrefixRule | None:
@@ -118,12 +99,6 @@ class FlashAttentionMetadataBuilder(AttentionMetadataBuilder[FlashAttentionMetad
             prefix,
         )
 
-    @override
-    def update_block_table(
-        self, metadata: FlashAttentionMetadata, blk_table: Tensor, slot_mapping: Tensor
-    ) -> FlashAttentionMetadata:
-        return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
-
 
 def _by_position(layer: LayerConfig) -> bool:
     return isinstance(layer, AttentionLayerConfig) and (
@@ -151,11 +126,9 @@ class FlashAttentionImpl(PagedImpl[FlashAttentionMetadata]):
             key_cache,
             value_cache,
             metadata.prefix,
-            query_start_loc=metadata.query_start_loc,
-            block_table=metadata.block_table,
-            max_query_len=metadata.max_query_len,
+            metadata,
             scale=self.layer.scale,
-            causal=self.layer.causal and metadata.causal,
+            causal=self.layer.causal,
             scoring=self.scoring,
         )
 

@@ -15,13 +15,13 @@ from genericbuilders.adapter import BackendAdapter
 from genericbuilders.backends.paged import (
     PagedImpl,
     PagedMetadata,
+    check_layers,
     plain_cache_shape,
     refusals,
-    require_plain,
     split_rows,
 )
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
-from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
+from genericbuilders.config import AttentionLayerConfig, EngineConfig
 from genericbuilders.kernels.flashinfer import (
     FlashInferPlan,
     FlashInferPlanner,
@@ -101,9 +101,7 @@ class FlashInferMetadataBuilder(AttentionMetadataBuilder[FlashInferMetadata, Fla
         heads: dict[Heads, None] = {}
         for name in self.layer_names:
             spec = _layer_spec(kv_cache_spec, name)
-            window = require_plain("flashinfer", spec, [name])
-            check_heads(config, [name], spec.num_kv_heads, spec.head_size)
-            check_reach(config, [name], window, None)
+            check_layers("flashinfer", spec, [name], config)
             layer = config.layers[name]
             if isinstance(layer, AttentionLayerConfig) and _why_not(layer, spec.dtype) is None:
                 heads[_heads(layer, layer.causal, spec.dtype)] = None

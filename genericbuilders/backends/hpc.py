@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,13 +14,13 @@ from genericbuilders.adapter import BackendAdapter
 from genericbuilders.backends.paged import (
     PagedImpl,
     PagedMetadata,
+    PagedMetadataBuilder,
+    check_layers,
     kernel_support,
-    plain_cache_shape,
-    require_plain,
     split_rows,
 )
-from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
-from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
+from genericbuilders.builder import AttentionCGSupport
+from genericbuilders.config import AttentionLayerConfig, EngineConfig
 from genericbuilders.kernels.hpc import CAPABILITY, HpcFunctions, find_hpc, load_hpc, why_not_hpc
 from genericbuilders.kernels.native import Unavailable
 from genericbuilders.kernels.packages import imported_once
@@ -62,7 +62,7 @@ class HpcMetadata(PagedMetadata):
     task_map: Tensor | None = None
 
 
-class HpcMetadataBuilder(AttentionMetadataBuilder[HpcMetadata, FullAttentionSpec]):
+class HpcMetadataBuilder(PagedMetadataBuilder[HpcMetadata, FullAttentionSpec]):
     """Puts decodes, drafts included, before all other rows, and plans them where hpc-ops runs.
 
     Raises:
@@ -74,9 +74,7 @@ class HpcMetadataBuilder(AttentionMetadataBuilder[HpcMetadata, FullAttentionSpec
         self, kv_cache_spec: FullAttentionSpec, layer_names: Sequence[str], config: EngineConfig, device: torch.device
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
-        window = require_plain("hpc", kv_cache_spec, layer_names)
-        check_heads(config, layer_names, kv_cache_spec.num_kv_heads, kv_cache_spec.head_size)
-        check_reach(config, layer_names, window, None)
+        check_layers("hpc", kv_cache_spec, layer_names, config)
         taken = any(
             isinstance(layer := config.layers[name], AttentionLayerConfig)
             and why_not_hpc(layer, kv_cache_spec.dtype, kv_cache_spec.block_size, config.num_speculative_tokens) is None
@@ -97,16 +95,6 @@ class HpcMetadataBuilder(AttentionMetadataBuilder[HpcMetadata, FullAttentionSpec
         if config.num_speculative_tokens:
             rule = AttentionCGSupport.UNIFORM_BATCH
         return min(rule, kernel_support(kv_cache_spec))
-
-    @classmethod
-    @override
-    def get_kv_cache_shape(cls, num_blocks: int, kv_cache_spec: FullAttentionSpec) -> tuple[int, ...]:
-        return plain_cache_shape(num_blocks, kv_cache_spec)
-
-    @classmethod
-    @override
-    def get_kv_cache_dtype(cls, kv_cache_spec: FullAttentionSpec) -> torch.dtype:
-        return kv_cache_spec.dtype
 
     @override
     def build(
@@ -143,10 +131,6 @@ class HpcMetadataBuilder(AttentionMetadataBuilder[HpcMetadata, FullAttentionSpec
             drafts,
             self._task_map,
         )
-
-    @override
-    def update_block_table(self, metadata: HpcMetadata, blk_table: Tensor, slot_mapping: Tensor) -> HpcMetadata:
-        return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
 
 
 class HpcImpl(PagedImpl[HpcMetadata]):

@@ -17,8 +17,8 @@ from typing_extensions import override
 from genericbuilders.adapter import IndexAdapter
 from genericbuilders.backends.host import check_table, computed_tokens, send
 from genericbuilders.backends.index_plan import IndexPiece, cut_queries
-from genericbuilders.backends.mla_common import prefill_starts, require_plain
-from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder, IndexImpl
+from genericbuilders.backends.mla_common import VectorCacheBuilder, prefill_starts, require_plain
+from genericbuilders.builder import AttentionCGSupport, IndexImpl
 from genericbuilders.config import EngineConfig
 from genericbuilders.kernels.ints import Ints, largest, tensor_of
 from genericbuilders.kernels.select import select_kernels
@@ -100,7 +100,7 @@ class IndexerMetadata:
     chunks: tuple[IndexRows, ...]
 
 
-class IndexerMetadataBuilder(AttentionMetadataBuilder[IndexerMetadata, MLAAttentionSpec]):
+class IndexerMetadataBuilder(VectorCacheBuilder[IndexerMetadata]):
     """Builds `IndexerMetadata`.
 
     Attributes:
@@ -126,16 +126,6 @@ class IndexerMetadataBuilder(AttentionMetadataBuilder[IndexerMetadata, MLAAttent
     def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: MLAAttentionSpec) -> AttentionCGSupport:
         """Decodes of one token: prefills are cut by their lengths, which a graph does not know."""
         return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
-
-    @classmethod
-    @override
-    def get_kv_cache_shape(cls, num_blocks: int, kv_cache_spec: MLAAttentionSpec) -> tuple[int, ...]:
-        return (num_blocks, kv_cache_spec.block_size, kv_cache_spec.head_size)
-
-    @classmethod
-    @override
-    def get_kv_cache_dtype(cls, kv_cache_spec: MLAAttentionSpec) -> torch.dtype:
-        return kv_cache_spec.dtype
 
     @override
     def build(

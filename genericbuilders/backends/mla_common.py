@@ -34,10 +34,14 @@ __all__ = [
     "MLACommonMetadataBuilder",
     "MLADecode",
     "MLAPrefill",
+    "VectorCacheBuilder",
     "cut_context",
     "prefill_starts",
     "require_plain",
 ]
+
+V = TypeVar("V")
+M = TypeVar("M", bound="MLACommonMetadata")
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
@@ -148,10 +152,21 @@ class MLACommonMetadata:
     prefill: MLAPrefill | None
 
 
-M = TypeVar("M", bound=MLACommonMetadata)
+class VectorCacheBuilder(AttentionMetadataBuilder[V, MLAAttentionSpec]):
+    """Its layers' cache holds one vector a token, in the spec's dtype."""
+
+    @classmethod
+    @override
+    def get_kv_cache_shape(cls, num_blocks: int, kv_cache_spec: MLAAttentionSpec) -> tuple[int, ...]:
+        return (num_blocks, kv_cache_spec.block_size, kv_cache_spec.head_size)
+
+    @classmethod
+    @override
+    def get_kv_cache_dtype(cls, kv_cache_spec: MLAAttentionSpec) -> torch.dtype:
+        return kv_cache_spec.dtype
 
 
-class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
+class MLACommonMetadataBuilder(VectorCacheBuilder[M]):
     """Builds the metadata ``M`` of one back end of latent attention; a subclass names it.
 
     Attributes:
@@ -179,16 +194,6 @@ class MLACommonMetadataBuilder(AttentionMetadataBuilder[M, MLAAttentionSpec]):
     def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: MLAAttentionSpec) -> AttentionCGSupport:
         """Decodes of one token: only they read what stands in the batch's own buffers alone."""
         return AttentionCGSupport.UNIFORM_SINGLE_TOKEN_DECODE
-
-    @classmethod
-    @override
-    def get_kv_cache_shape(cls, num_blocks: int, kv_cache_spec: MLAAttentionSpec) -> tuple[int, ...]:
-        return (num_blocks, kv_cache_spec.block_size, kv_cache_spec.head_size)
-
-    @classmethod
-    @override
-    def get_kv_cache_dtype(cls, kv_cache_spec: MLAAttentionSpec) -> torch.dtype:
-        return kv_cache_spec.dtype
 
     @property
     @abstractmethod

@@ -70,7 +70,7 @@ class MLASparseTokens:
         if isinstance(tokens, slice):
             tokens = torch.arange(tokens.start, tokens.stop, dtype=ends.dtype, device=ends.device)
         # Tokens of padding are no row's; they select nothing, whichever row they are given.
-        return torch.searchsorted(ends, tokens.to(ends.dtype), right=True).clamp(max=len(ends) - 1)
+        return torch.searchsorted(ends.contiguous(), tokens.to(ends.dtype), right=True).clamp(max=len(ends) - 1)
 
     def slots(self, selected: Tensor) -> Tensor:
         """``[num_tokens, num_keys]`` int64: where the selected positions stand in the cache; -1 for none.

@@ -7,15 +7,15 @@ takes. All other layers, and all where the library is missing, run by this libra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.builder import AttentionCGSupport, AttentionImpl
-from genericbuilders.config import AttentionLayerConfig, EngineConfig
+from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
+from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
 from genericbuilders.kernels.ints import Ints
 from genericbuilders.kernels.layout import split_kv
 from genericbuilders.kernels.scoring import PLAIN, Scoring
@@ -29,8 +29,11 @@ __all__ = [
     "CachedImpl",
     "PagedImpl",
     "PagedMetadata",
+    "PagedMetadataBuilder",
+    "PlainCacheBuilder",
     "RowSplit",
     "check_counts",
+    "check_layers",
     "is_ordered",
     "kernel_support",
     "layer_scoring",
@@ -44,6 +47,7 @@ __all__ = [
 
 M = TypeVar("M")
 P = TypeVar("P", bound="PagedMetadata")
+K = TypeVar("K", bound=AttentionSpec, default=AttentionSpec)
 
 
 @dataclass
@@ -157,6 +161,18 @@ def require_plain(backend: str, spec: KVCacheSpec, layer_names: Sequence[str]) -
     return spec.sliding_window
 
 
+def check_layers(backend: str, spec: AttentionSpec, layer_names: Sequence[str], config: EngineConfig) -> None:
+    """Check that a back end of plain keys and values computes what its layers want of their cache.
+
+    Raises:
+        ValueError: the spec asks for more, as `require_plain` says, or a layer's heads or window are not those of the
+            spec.
+    """
+    window = require_plain(backend, spec, layer_names)
+    check_heads(config, layer_names, spec.num_kv_heads, spec.head_size)
+    check_reach(config, layer_names, window, None)
+
+
 def kernel_support(spec: AttentionSpec) -> AttentionCGSupport:
     """The batches that this library's own kernels attend to on a CUDA device without reading anything back.
 
@@ -173,6 +189,28 @@ def kernel_support(spec: AttentionSpec) -> AttentionCGSupport:
 def plain_cache_shape(num_blocks: int, spec: AttentionSpec) -> tuple[int, ...]:
     """``[num_blocks, 2, num_kv_heads, block_size, head_size]``: keys and values of a block side by side."""
     return (num_blocks, 2, spec.num_kv_heads, spec.block_size, spec.head_size)
+
+
+class PlainCacheBuilder(AttentionMetadataBuilder[M, K]):
+    """Its layers' cache is one of plain keys and values, in the spec's dtype."""
+
+    @classmethod
+    @override
+    def get_kv_cache_shape(cls, num_blocks: int, kv_cache_spec: K) -> tuple[int, ...]:
+        return plain_cache_shape(num_blocks, kv_cache_spec)
+
+    @classmethod
+    @override
+    def get_kv_cache_dtype(cls, kv_cache_spec: K) -> torch.dtype:
+        return kv_cache_spec.dtype
+
+
+class PagedMetadataBuilder(PlainCacheBuilder[P, K]):
+    """Of a group of layers its metadata knows the block table and the slots alone, so that groups can share it."""
+
+    @override
+    def update_block_table(self, metadata: P, blk_table: Tensor, slot_mapping: Tensor) -> P:
+        return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
 
 
 def is_ordered(config: EngineConfig, name: str) -> bool:

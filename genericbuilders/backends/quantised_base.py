@@ -16,8 +16,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.backends.flash_attn import FlashAttentionMetadata
-from genericbuilders.backends.paged import check_counts
-from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
+from genericbuilders.backends.paged import PagedMetadataBuilder, check_counts
+from genericbuilders.builder import AttentionCGSupport, AttentionImpl
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, KVCacheLayout, check_heads
 from genericbuilders.kernels.quant.formats import format_of_width, slot_format
 from genericbuilders.kernels.quant.select import QuantisedKernels, select_quantised_kernels
@@ -63,7 +63,7 @@ class QuantisedModes(ABC):
         """The modes; their slots differ in size, so that a cache tells which one it is in."""
 
 
-class QuantisedBuilder(QuantisedModes, AttentionMetadataBuilder[FlashAttentionMetadata, FullAttentionSpec]):
+class QuantisedBuilder(QuantisedModes, PagedMetadataBuilder[FlashAttentionMetadata, FullAttentionSpec]):
     """A batch is described as for plain caches, with the same metadata.
 
     Raises:
@@ -113,12 +113,6 @@ class QuantisedBuilder(QuantisedModes, AttentionMetadataBuilder[FlashAttentionMe
             common.slot_mapping,
             common.causal,
         )
-
-    @override
-    def update_block_table(
-        self, metadata: FlashAttentionMetadata, blk_table: Tensor, slot_mapping: Tensor
-    ) -> FlashAttentionMetadata:
-        return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
 
 
 def _check_spec(spec: FullAttentionSpec, modes: Collection[KVQuantMode], layer_names: Sequence[str]) -> None:

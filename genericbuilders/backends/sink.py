@@ -7,7 +7,7 @@ and every token attends over all of them. They have no positions: their keys are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from genericbuilders.adapter import Adapter, AttentionLayer, BackendAdapter
 from genericbuilders.backends.common_prefix import CommonPrefix, attend_split
-from genericbuilders.backends.paged import PagedImpl, PagedMetadata, packings, plain_cache_shape
-from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
+from genericbuilders.backends.paged import PagedImpl, PagedMetadata, PagedMetadataBuilder, packings
+from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
 from genericbuilders.kernels.select import AttentionKernels
 from genericbuilders.metadata import CommonAttentionMetadata
@@ -45,7 +45,7 @@ class SinkMetadata(PagedMetadata):
     apart: CommonPrefix | None
 
 
-class SinkMetadataBuilder(AttentionMetadataBuilder[SinkMetadata, SinkFullAttentionSpec]):
+class SinkMetadataBuilder(PagedMetadataBuilder[SinkMetadata, SinkFullAttentionSpec]):
     """Lengths grow by the sinks; all else is there already, since a row of the block table starts with their blocks.
 
     Raises:
@@ -85,16 +85,6 @@ class SinkMetadataBuilder(AttentionMetadataBuilder[SinkMetadata, SinkFullAttenti
     def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: SinkFullAttentionSpec) -> AttentionCGSupport:
         return AttentionCGSupport.UNIFORM_BATCH if _whole_blocks(kv_cache_spec) else AttentionCGSupport.NEVER
 
-    @classmethod
-    @override
-    def get_kv_cache_shape(cls, num_blocks: int, kv_cache_spec: SinkFullAttentionSpec) -> tuple[int, ...]:
-        return plain_cache_shape(num_blocks, kv_cache_spec)
-
-    @classmethod
-    @override
-    def get_kv_cache_dtype(cls, kv_cache_spec: SinkFullAttentionSpec) -> torch.dtype:
-        return kv_cache_spec.dtype
-
     @override
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
@@ -113,10 +103,6 @@ class SinkMetadataBuilder(AttentionMetadataBuilder[SinkMetadata, SinkFullAttenti
             sink_len,
             None if whole else self._apart(common),
         )
-
-    @override
-    def update_block_table(self, metadata: SinkMetadata, blk_table: Tensor, slot_mapping: Tensor) -> SinkMetadata:
-        return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
 
     def _with_sinks(self, common: CommonAttentionMetadata) -> Tensor:
         """``[num_reqs]``: each row's length with the sinks; rows without a sequence stay empty."""
@@ -220,11 +206,9 @@ class SinkImpl(PagedImpl[SinkMetadata]):
             key_cache,
             value_cache,
             metadata.apart,
-            query_start_loc=metadata.query_start_loc,
-            block_table=metadata.block_table,
-            max_query_len=metadata.max_query_len,
+            metadata,
             scale=self.layer.scale,
-            causal=self.layer.causal and metadata.causal,
+            causal=self.layer.causal,
             scoring=self.scoring,
         )
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import BackendAdapter
-from genericbuilders.backends.paged import PagedImpl, PagedMetadata, kernel_support, plain_cache_shape, require_plain
-from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
-from genericbuilders.config import EngineConfig, check_heads, check_reach
+from genericbuilders.backends.paged import PagedImpl, PagedMetadata, PagedMetadataBuilder, check_layers, kernel_support
+from genericbuilders.builder import AttentionCGSupport
+from genericbuilders.config import EngineConfig
 from genericbuilders.kernels.select import AttentionKernels, Unavailable, find_kernels
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import AttentionSpec
@@ -25,7 +24,7 @@ class TritonMetadata(PagedMetadata):
     """One batch for the Triton kernels, which find decodes and other rows in it themselves."""
 
 
-class TritonMetadataBuilder(AttentionMetadataBuilder[TritonMetadata, AttentionSpec]):
+class TritonMetadataBuilder(PagedMetadataBuilder[TritonMetadata, AttentionSpec]):
     """Every field is there already: the batch is described once, on the host, for all groups.
 
     Raises:
@@ -37,25 +36,13 @@ class TritonMetadataBuilder(AttentionMetadataBuilder[TritonMetadata, AttentionSp
         self, kv_cache_spec: AttentionSpec, layer_names: Sequence[str], config: EngineConfig, device: torch.device
     ) -> None:
         super().__init__(kv_cache_spec, layer_names, config, device)
-        window = require_plain("triton", kv_cache_spec, layer_names)
-        check_heads(config, layer_names, kv_cache_spec.num_kv_heads, kv_cache_spec.head_size)
-        check_reach(config, layer_names, window, None)
+        check_layers("triton", kv_cache_spec, layer_names, config)
 
     @classmethod
     @override
     def get_cudagraph_support(cls, config: EngineConfig, kv_cache_spec: AttentionSpec) -> AttentionCGSupport:
         """Any batch: its rows are read on the device, and the launch depends on bounds alone. See `kernel_support`."""
         return kernel_support(kv_cache_spec)
-
-    @classmethod
-    @override
-    def get_kv_cache_shape(cls, num_blocks: int, kv_cache_spec: AttentionSpec) -> tuple[int, ...]:
-        return plain_cache_shape(num_blocks, kv_cache_spec)
-
-    @classmethod
-    @override
-    def get_kv_cache_dtype(cls, kv_cache_spec: AttentionSpec) -> torch.dtype:
-        return kv_cache_spec.dtype
 
     @override
     def build(
@@ -72,10 +59,6 @@ class TritonMetadataBuilder(AttentionMetadataBuilder[TritonMetadata, AttentionSp
             common.slot_mapping,
             common.causal,
         )
-
-    @override
-    def update_block_table(self, metadata: TritonMetadata, blk_table: Tensor, slot_mapping: Tensor) -> TritonMetadata:
-        return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping)
 
 
 class TritonImpl(PagedImpl[TritonMetadata]):
