@@ -124,11 +124,13 @@ class MLASparseMetadataBuilder(MLACommonMetadataBuilder[MLASparseMetadata]):
         common, count = common_attn_metadata, common_attn_metadata.num_reqs
         if common.max_seq_len <= self.topk:
             return self._dense(common)
+        if common.num_actual_tokens == count and common.max_query_len <= 1:
+            return self._sparse(self._describe(common, False), slice(0, count))
         long = common.seq_lens_cpu.numpy()[:count] > self.topk
         found = np.count_nonzero(long)
         if not found:
             return self._dense(common)
-        if found == count or (common.num_actual_tokens == count and common.max_query_len <= 1):
+        if found == count:
             return self._sparse(self._describe(common, False), slice(0, common.num_actual_tokens))
         starts: Ints = common.query_start_loc_cpu.numpy()
         counts = starts[1:] - starts[:-1]
