@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["BATCHES", "BLOCK_SIZE", "Batch", "fingerprint", "make_batch", "microseconds"]
+__all__ = ["BATCHES", "BLOCK_SIZE", "Batch", "fastest", "fingerprint", "make_batch", "microseconds"]
 
 BLOCK_SIZE = 16
 DECODE, PREFILL = (1, 1000), (512, 512)
@@ -66,6 +66,17 @@ def fingerprint(lengths: Sequence[int], tensors: Sequence[Tensor]) -> list[int]:
     """Numbers that differ if two sides did not build the same metadata."""
     weighted = [int((tensor.flatten().long() * torch.arange(1, tensor.numel() + 1)).sum()) for tensor in tensors]
     return [*lengths, *weighted]
+
+
+def fastest(call: Callable[[], object], seconds: float) -> float:
+    """The time of the fastest call within ``seconds``, at least two, in milliseconds."""
+    best, end, count = float("inf"), time.perf_counter() + seconds, 0
+    while count < 2 or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - start)
+        count += 1
+    return best * 1e3
 
 
 def microseconds(build: Callable[[], object], iterations: int) -> float:

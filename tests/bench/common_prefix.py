@@ -12,11 +12,11 @@ from __future__ import annotations
 import argparse
 import functools
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from batches import fastest
 from tiny_models import IdTokenizer
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -93,17 +93,6 @@ def prepare(heads: Heads, num_reqs: int, prefix: int) -> tuple[Callable[[], Tens
     if worst > 1e-4:
         raise RuntimeError(f"the sides differ by up to {worst}; the times mean nothing")
     return for_each, for_all
-
-
-def fastest(call: Callable[[], object], seconds: float) -> float:
-    """The time of the fastest call within ``seconds``, at least two, in milliseconds."""
-    best, end, count = float("inf"), time.perf_counter() + seconds, 0
-    while count < 2 or time.perf_counter() < end:
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-        count += 1
-    return best * 1e3
 
 
 def attention(rounds: int, seconds: float, rows: Sequence[int], prefixes: Sequence[int]) -> None:
