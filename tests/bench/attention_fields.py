@@ -20,6 +20,7 @@ __all__ = [
     "DIFFERENT",
     "FIELDS",
     "LATENT_MODEL",
+    "SINK_LEN",
     "SPLIT",
     "TOPK",
     "VIEWS",
@@ -38,7 +39,7 @@ Rows: TypeAlias = Sequence[tuple[int, int]]
 Shown: TypeAlias = list[int] | int | None
 """A field's value: of a tensor its shape, then its elements."""
 
-CHUNK_SIZE, WINDOW, TOPK = 48, 40, 64
+CHUNK_SIZE, WINDOW, TOPK, SINK_LEN = 48, 40, 64, 32
 DENSE_MODEL = {
     "model_type": "llama",
     "architectures": ["LlamaForCausalLM"],
@@ -95,6 +96,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "flash_attn": (*PAGED, "causal"),
     "window": (*PAGED, "causal"),
     "chunked_local": tuple(name for name in (*PAGED, "causal") if name != "block_table"),
+    "sink": tuple(name for name in (*PAGED, "causal") if name != "block_table"),
     "encoder_only": ("num_actual_tokens", "max_query_len", "query_start_loc"),
     "cross": PAGED,
     "triton": (*PAGED, "causal"),
@@ -120,6 +122,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "decode.block_table",
         "decode.seq_lens",
         "decode.query_start_loc",
+        "decode.max_query_len",
         "decode.max_seq_len",
         "prefill.query_start_loc",
         "prefill.max_query_len",
@@ -130,6 +133,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
 """For each back end the fields that both sides have and that mean the same."""
 VIEWS: Mapping[str, tuple[str, ...]] = {
     "chunked_local": ("blocks_read",),
+    "sink": ("blocks_read",),
     "flashinfer": ("decode_pages", "prefill_pages"),
     "mla": ("context",),
     "mla_sparse": ("row_of_token",),
@@ -137,7 +141,7 @@ VIEWS: Mapping[str, tuple[str, ...]] = {
 }
 """For each back end what both sides hold in different shapes.
 
-``blocks_read``: of each virtual row the blocks that its sequence reaches. ``decode_pages``, ``prefill_pages``: what
+``blocks_read``: of each row the blocks that its sequence reaches. ``decode_pages``, ``prefill_pages``: what
 FlashInfer is told of these rows. ``context``: of each prefill the tokens that were computed before, as all chunks
 together cover them: a row and a position each, in order. ``row_of_token``: of each token that attends over a selection
 its row. ``decode_keys``, ``prefill_keys``: of each token how many positions are scored for it.

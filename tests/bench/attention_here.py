@@ -11,6 +11,7 @@ from attention_fields import (
     CHUNK_SIZE,
     FIELDS,
     LATENT_MODEL,
+    SINK_LEN,
     TOPK,
     VIEWS,
     WINDOW,
@@ -37,6 +38,7 @@ from genericbuilders.backends.mla import MLAMetadata, MLAMetadataBuilder
 from genericbuilders.backends.mla_common import MLACommonMetadata
 from genericbuilders.backends.mla_sparse import MLASparseMetadata, MLASparseMetadataBuilder
 from genericbuilders.backends.quantised_base import quantised_spec
+from genericbuilders.backends.sink import SINK, SinkMetadata
 from genericbuilders.backends.triton import TRITON
 from genericbuilders.backends.turboquant import TURBOQUANT
 from genericbuilders.cache.block_table import slots_of
@@ -52,6 +54,7 @@ from genericbuilders.specs import (
     KVCacheSpec,
     KVQuantMode,
     MLAAttentionSpec,
+    SinkFullAttentionSpec,
     SlidingWindowSpec,
 )
 
@@ -91,11 +94,15 @@ def builds(workspace: int = 0, max_logits: int = 0) -> dict[str, Build]:
     chunks = ChunkedLocalAttentionSpec(
         block_size=size, num_kv_heads=heads, head_size=HEAD_SIZE, dtype=dtype, attention_chunk_size=CHUNK_SIZE
     )
+    sink = SinkFullAttentionSpec(
+        block_size=size, num_kv_heads=heads, head_size=HEAD_SIZE, dtype=dtype, sink_len=SINK_LEN
+    )
     encoder = EncoderOnlyAttentionSpec(block_size=size, num_kv_heads=heads, head_size=HEAD_SIZE, dtype=dtype)
     return {
         "flash_attn": _build(FLASH_ATTN, full, _layer()),
         "window": _build(FLASH_ATTN, window, _layer(sliding_window=WINDOW)),
         "chunked_local": _build(CHUNKED_LOCAL, chunks, _layer(attention_chunk_size=CHUNK_SIZE)),
+        "sink": _build(SINK, sink, _layer()),
         "encoder_only": _build(ENCODER_ONLY, encoder, _layer(causal=False)),
         "cross": functools.partial(_build_cross, _cross()),
         "triton": _build(TRITON, full, _layer()),
@@ -170,8 +177,12 @@ def _build_cross(build: Build, common: CommonAttentionMetadata) -> object:
     return build(common.for_group(table, torch.as_tensor(slots)))
 
 
-def common_of(batch: Batch) -> CommonAttentionMetadata:
-    """A batch as this library's builders get it, with encoder outputs for those that want some."""
+def common_of(batch: Batch, backend: str = "") -> CommonAttentionMetadata:
+    """A batch as a back end's builder gets it: with encoder outputs; for `SINK` the sinks' blocks stand in each row."""
+    table = batch.block_table
+    if backend == "sink":
+        sinks = torch.arange(1, 1 + SINK_LEN // BLOCK_SIZE, dtype=table.dtype)
+        table = torch.cat((sinks.expand(len(table), -1), table), 1)
     common = CommonAttentionMetadata(
         query_start_loc=batch.query_start_loc,
         query_start_loc_cpu=batch.query_start_loc,
@@ -182,7 +193,7 @@ def common_of(batch: Batch) -> CommonAttentionMetadata:
         num_actual_tokens=batch.num_actual_tokens,
         max_query_len=batch.max_query_len,
         max_seq_len=batch.max_seq_len,
-        block_table_tensor=batch.block_table,
+        block_table_tensor=table,
         slot_mapping=batch.slot_mapping,
     )
     lens = encoder_lens(batch)
@@ -198,7 +209,7 @@ def shown_here(backend: str, made: object) -> dict[str, Shown]:
 
 
 def _view(name: str, made: object) -> Tensor | None:
-    if name == "blocks_read" and isinstance(made, FlashAttentionMetadata):
+    if name == "blocks_read" and isinstance(made, FlashAttentionMetadata | SinkMetadata):
         counts = -(-made.seq_lens // BLOCK_SIZE)
         return torch.cat([row[: int(count)] for row, count in zip(made.block_table, counts, strict=True)])
     if isinstance(made, FlashInferMetadata):

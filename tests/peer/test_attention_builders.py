@@ -35,6 +35,7 @@ PAIRS = (
     ("flash_attn", "FlashAttentionMetadataBuilder"),
     ("window", "FlashAttentionMetadataBuilder"),
     ("chunked_local", "ChunkedLocalAttentionBuilder"),
+    ("sink", "StaticSinkAttentionBuilder"),
     ("encoder_only", "EncoderOnlyAttentionBuilder"),
     ("cross", "CrossAttentionBuilder"),
     ("triton", "TritonAttentionMetadataBuilder"),
@@ -80,6 +81,7 @@ NOT_COMPARED: Mapping[str, Mapping[str, str]] = {
     "chunked_local": {
         "block_table": "behind a row's own blocks stands whatever comes next; `blocks_read` compares those that are read",
     },
+    "sink": {"block_table": "vLLM's is as wide as the longest request; `blocks_read` compares those that are read"},
     "hpc": {"task_map": "a buffer of hpc-ops; what is planned into it is compared in test_hpc_builder.py"},
     "mla_sparse": {
         "decode": "decodes that attend densely, since they are short; vLLM gives all to its sparse kernel",
@@ -111,7 +113,7 @@ def assert_equal(peer: Peer, here: Mapping[str, Build], backend: str, builder: s
         rows, padding = [row for row in rows if row[0]], 0 if backend == "chunked_local" else padding
     if backend == "encoder_only":
         rows = [(new, new) for new, _ in rows]
-    common = common_of(attention_batch(rows, padding))
+    common = common_of(attention_batch(rows, padding), backend)
     ours = shown_here(backend, here[backend](common))
     theirs = peer.ask(backend, builder, rows, padding=padding, settings=SETTINGS)["fields"]
     names = compared_names(backend, builder, peer.fields[builder])
@@ -131,7 +133,7 @@ def test_fields_that_both_have_are_compared_or_told_why_not(
     peer: Peer, here: Mapping[str, Build], backend: str, builder: str
 ) -> None:
     rows = [(1, 3), (1, 90), (5, 40), (70, 80)] if backend != "encoder_only" else [(5, 5)]
-    made = here[backend](common_of(attention_batch(rows)))
+    made = here[backend](common_of(attention_batch(rows), backend))
     both = {name for name in peer.fields[builder] if has(made, RENAMED.get(backend, {}).get(name, name))}
     compared = set(compared_names(backend, builder, peer.fields[builder])) - set(VIEWS.get(backend, ()))
     told = {*NOT_COMPARED.get(backend, {}), *DIFFERENT.get(builder, {})}

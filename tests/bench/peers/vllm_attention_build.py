@@ -37,6 +37,7 @@ BUILDERS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "flash_attn": (("flash_attn", "FlashAttentionMetadataBuilder"),),
     "window": (("flash_attn", "FlashAttentionMetadataBuilder"),),
     "chunked_local": (("flash_attn", "ChunkedLocalAttentionBuilder"),),
+    "sink": (("flash_attn", "StaticSinkAttentionBuilder"),),
     "encoder_only": (("flash_attn", "EncoderOnlyAttentionBuilder"),),
     "cross": (("flash_attn", "CrossAttentionBuilder"),),
     "triton": (("triton_attn", "TritonAttentionMetadataBuilder"),),
@@ -93,7 +94,8 @@ def main() -> None:
                 try:
                     made = _builder(backend, module, name, config)
                     with _set(made, SPLIT):
-                        fields[name] = _all_fields(made.build(0, _common(first, backend)))
+                        batch = dataclasses.replace(first, seq_lens=first.seq_lens.clone())
+                        fields[name] = _all_fields(made.build(0, _common(batch, backend)))
                     builders[backend, name] = made
                 except Exception:  # shown to whoever compares
                     stops[name] = traceback.format_exc(limit=-2)
@@ -108,6 +110,10 @@ def main() -> None:
         build = functools.partial(builder.build, 0, batch)
         if backend == "mla_sparse":
             build = functools.partial(_fresh, build, batch)
+        if backend == "sink":
+            build = functools.partial(
+                _put_back, build, batch, dataclasses.replace(batch, seq_lens=batch.seq_lens.clone())
+            )
         answer: dict[str, Any] = {}
         config = latent if backend in ("mla", "mla_sparse", "indexer") else dense
         try:
@@ -137,6 +143,13 @@ def _set(builder: Any, settings: Mapping[str, int]) -> Iterator[None]:
 def _fresh(build: Callable[[], Any], batch: Any) -> Any:
     # A batch remembers its tokens' requests for the next group; each build here is the first one of its batch.
     batch._token_to_req_indices_cache = None
+    return build()
+
+
+def _put_back(build: Callable[[], Any], batch: Any, kept: Any) -> Any:
+    # The builder adds the sinks to the very tensors of its batch.
+    batch.seq_lens.copy_(kept.seq_lens)
+    batch.max_seq_len, batch.block_table_tensor = kept.max_seq_len, kept.block_table_tensor
     return build()
 
 
@@ -176,13 +189,16 @@ def _builder(backend: str, module: str, name: str, config: Any) -> Any:
     import importlib
 
     import torch
-    from attention_fields import CHUNK_SIZE
+    from attention_fields import CHUNK_SIZE, SINK_LEN
 
     found = importlib.import_module(f"{BACKENDS}.{module}")
     layers = "vllm.model_executor.layers.attention"
     if backend == "chunked_local":
         wrap = importlib.import_module(f"{layers}.chunked_local_attention").create_chunked_local_attention_backend
         kind = wrap(found.FlashAttentionBackend, CHUNK_SIZE).get_builder_cls()
+    elif backend == "sink":
+        wrap = importlib.import_module(f"{layers}.static_sink_attention").create_static_sink_attention_backend
+        kind = wrap(found.FlashAttentionBackend, SINK_LEN).get_builder_cls()
     elif backend in ("encoder_only", "cross"):
         wrap = getattr(importlib.import_module(f"{layers}.{backend}_attention"), f"create_{backend}_attention_backend")
         kind = wrap(found.FlashAttentionBackend).get_builder_cls()
@@ -194,7 +210,7 @@ def _builder(backend: str, module: str, name: str, config: Any) -> Any:
 
 def _spec(backend: str) -> Any:
     import torch
-    from attention_fields import CHUNK_SIZE, WINDOW
+    from attention_fields import CHUNK_SIZE, SINK_LEN, WINDOW
     from vllm.v1 import kv_cache_interface as specs
 
     sizes: dict[str, Any] = {"block_size": 16, "num_kv_heads": 2, "head_size": 64, "dtype": torch.float32}
@@ -206,6 +222,8 @@ def _spec(backend: str) -> Any:
         return specs.SlidingWindowSpec(**sizes, sliding_window=WINDOW)
     if backend == "chunked_local":
         return specs.ChunkedLocalAttentionSpec(**sizes, attention_chunk_size=CHUNK_SIZE)
+    if backend == "sink":
+        return specs.SinkFullAttentionSpec(**sizes, sink_len=SINK_LEN)
     if backend == "cross":
         return specs.CrossAttentionSpec(**sizes)
     if backend == "encoder_only":
@@ -219,10 +237,13 @@ def _spec(backend: str) -> Any:
 
 
 def _common(batch: Any, backend: str) -> Any:
-    from attention_fields import encoder_lens
+    import torch
+    from attention_fields import SINK_LEN, encoder_lens
     from vllm.v1.attention.backend import CommonAttentionMetadata
 
-    more = {}
+    more, table = {}, batch.block_table
+    if backend == "sink":  # vLLM's tables have room for more blocks than a batch has; its builder reads some of these
+        table = torch.nn.functional.pad(table, (0, SINK_LEN // 16))
     if backend == "cross":
         lens = encoder_lens(batch)
         more = {"encoder_seq_lens": lens, "encoder_seq_lens_cpu": lens.numpy()}
@@ -235,7 +256,7 @@ def _common(batch: Any, backend: str) -> Any:
         num_actual_tokens=batch.num_actual_tokens,
         max_query_len=batch.max_query_len,
         max_seq_len=batch.max_seq_len,
-        block_table_tensor=batch.block_table,
+        block_table_tensor=table,
         slot_mapping=batch.slot_mapping,
         **more,
     )
