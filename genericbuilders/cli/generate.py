@@ -119,6 +119,13 @@ def generate(
     no_hybrid_kv_cache: Annotated[
         bool, typer.Option("--no-hybrid-kv-cache", help="Let layers with a window keep all their blocks.")
     ] = False,
+    no_fast_prefill: Annotated[
+        bool,
+        typer.Option(
+            "--no-fast-prefill",
+            help="Run layers that share another's cache for all tokens, also for those whose logits nobody reads.",
+        ),
+    ] = False,
     show_cache_plan: Annotated[
         bool,
         typer.Option("--show-cache-plan", help="Write how caches use memory, also for a model with one kind of layer."),
@@ -160,6 +167,7 @@ def generate(
                         mamba_cache_mode.mode,
                         mamba_block_size,
                         kv_cache_dtype.value,
+                        fast_prefill=not no_fast_prefill,
                     )
                     engine = start(plan, progress, lambda cache_plan: _show_plan(cache_plan, show_cache_plan))
                     for each in collected:

@@ -46,6 +46,8 @@ def make_plan(
     mamba_cache_mode: MambaCacheMode = "none",
     mamba_block_size: int | None = None,
     kv_cache_dtype: str = "auto",
+    *,
+    fast_prefill: bool = True,
 ) -> Plan:
     """Check the options and look for adapters.
 
@@ -58,6 +60,7 @@ def make_plan(
         mamba_cache_mode: which states of a request state-space layers keep.
         mamba_block_size: tokens between two of them; ``None`` takes the block size.
         kv_cache_dtype: ``auto``, ``fp8``, or the name of a `KVQuantMode` in small letters.
+        fast_prefill: see `LoadOptions`.
 
     Raises:
         UserError: an option is out of its range, or there is no such device.
@@ -84,6 +87,7 @@ def make_plan(
         mamba_cache_mode,
         mamba_block_size,
         _quant_mode(kv_cache_dtype),
+        fast_prefill,
     )
     found = discover(BUILT_IN)
     for failure in found.failures:

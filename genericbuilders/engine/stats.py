@@ -10,6 +10,7 @@ from genericbuilders.adapter import Group, Step
 from genericbuilders.backends.fast_prefill import FAST_PREFILL, LOGITS_TOKENS, skips_tokens
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.quantised import QUANTISED
+from genericbuilders.backends.sink import SINK
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import AttentionSpec
 
@@ -42,7 +43,8 @@ class EngineStats:
 def kv_bytes_read(group: Group, common: CommonAttentionMetadata, step: Step) -> int:
     """The bytes of keys and values that a group's layers read for a batch; 0 for a back end that is not counted.
 
-    A prefix that is attended over once for all rows counts once.
+    A prefix that is attended over once for all rows counts once; sinks count for each row that has a sequence, or once
+    where they are attended over by themselves.
 
     A runner's way to one back end's own: `owns` gives the group its types back, and with them its spec's fields.
     """
@@ -52,6 +54,10 @@ def kv_bytes_read(group: Group, common: CommonAttentionMetadata, step: Step) -> 
     for adapter in QUANTISED:
         if adapter.owns(group):
             return _whole_sequences(group.spec, common) * len(group.layers)
+    if SINK.owns(group):
+        metadata = group.metadata(step)
+        reads = np.count_nonzero(common.seq_lens_cpu.numpy()) if metadata.apart is None else 1
+        return _whole_sequences(group.spec, common, -metadata.sink_len * int(reads)) * len(group.layers)
     if FAST_PREFILL.owns(group):
         return _wanted_sequences(group.spec, common) * len(group.layers)
     return 0

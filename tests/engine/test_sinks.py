@@ -105,6 +105,15 @@ def test_a_prefix_is_found_behind_the_sinks() -> None:
     assert engine.stats.num_cached_tokens == 8
 
 
+@pytest.mark.parametrize(("sink_len", "sinks_read"), [(4, 2 * 3 * 4), (5, 3 * 5)])
+def test_bytes_read_count_the_sinks(sink_len: int, sinks_read: int) -> None:
+    """Those of whole blocks for each of two requests in three steps, others once a step."""
+    engine = start(TinySinks(sink_len, 4), EngineOptions(block_size=4, enable_prefix_caching=False))
+    generate(engine, [[1, 2, 3], [4, 5, 6]], 3)
+    # Sequences of 3, 4 and 5 tokens; 2 layers, 2 key-value heads, 8 elements of key and of value.
+    assert engine.stats.kv_bytes_read == (2 * (3 + 4 + 5) + sinks_read) * 2 * 2 * (8 + 8) * 4
+
+
 def test_the_sinks_are_seen() -> None:
     """What the tests above would not tell: a model without its sinks writes something else."""
     first, second = TinySinks(4, 4), TinySinks(4, 4)

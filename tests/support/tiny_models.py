@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypedDict
 
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
@@ -16,6 +20,7 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    TokenizersBackend,
 )
 
 from genericbuilders.engine.engine import Engine
@@ -24,7 +29,7 @@ from genericbuilders.model import LoadedModel
 from genericbuilders.specs import MambaCacheMode
 from genericbuilders_transformers.model import TransformersModel
 
-__all__ = ["FAMILIES", "IdTokenizer", "greedy_tokens", "tiny_engine", "tiny_model"]
+__all__ = ["FAMILIES", "IdTokenizer", "greedy_tokens", "save", "tiny_engine", "tiny_model"]
 
 
 class Sizes(TypedDict):
@@ -111,3 +116,12 @@ def tiny_engine(
         fast_prefill=fast_prefill,
     )
     return build_engine(LoadedModel(served, IdTokenizer()), options)
+
+
+def save(model: PreTrainedModel, folder: Path) -> Path:
+    """The model's folder, with a tokenizer that calls token 3 ``t3``."""
+    model.save_pretrained(folder)
+    words = Tokenizer(WordLevel({f"t{token}": token for token in range(SIZES["vocab_size"])}, unk_token="t0"))
+    words.pre_tokenizer = WhitespaceSplit()
+    TokenizersBackend(tokenizer_object=words).save_pretrained(folder)
+    return folder

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+import typer
 from hybrid_batches import HandFed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_attention import WINDOW, tiny_attention
-from tiny_models import IdTokenizer, greedy_tokens, tiny_engine, tiny_model
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tiny_models import IdTokenizer, greedy_tokens, save, tiny_engine, tiny_model
 from torch import Tensor, nn
-from transformers import PreTrainedModel, TokenizersBackend
+from transformers import PreTrainedModel
+from typer.testing import CliRunner
 
 from genericbuilders.backends.fast_prefill import FAST_PREFILL
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.cli.app import app
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.request import SamplingParams
 from genericbuilders.engine.setup import EngineOptions, load_model, prepare
-from genericbuilders.model import LoadedModel, LoadError, LoadOptions
+from genericbuilders.model import LoadedModel, LoadError, LoadOptions, ModelLoader
 from genericbuilders.specs import KVQuantMode
 from genericbuilders_transformers.loader import TransformersLoader
 from genericbuilders_transformers.model import TransformersModel
@@ -225,15 +227,33 @@ def test_only_layers_that_store_take_memory(fast: bool) -> None:
 
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_saved_model_is_served_by_the_option(fast: bool, tmp_path: Path) -> None:
-    tiny_attention("gemma3n").save_pretrained(tmp_path)
-    words = Tokenizer(WordLevel({f"t{token}": token for token in range(97)}, unk_token="t0"))
-    TokenizersBackend(tokenizer_object=words).save_pretrained(tmp_path)
+    save(tiny_attention("gemma3n"), tmp_path)
     model = load_model(tmp_path, [TransformersLoader()], LoadOptions(CPU, block_size=4, fast_prefill=fast)).model
     assert isinstance(model, TransformersModel)
     assert {layer.adapter for layer in model.sharing_layers.values()} == {FAST_PREFILL if fast else FLASH_ATTN}
     tokens = prompt(random.Random(1), 12)
     got = HandFed(model, 1).step({0: tokens}, wanted={0: 1})
     torch.testing.assert_close(got[0], logits_alone(tokens)[11:], rtol=0, atol=LOGITS)
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_the_command_line_has_the_option(fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tiny_attention("gemma3n"), tmp_path)
+    given: list[bool] = []
+
+    def watched(folder: Path, loaders: Sequence[ModelLoader], options: LoadOptions) -> LoadedModel:
+        given.append(options.fast_prefill)
+        return load_model(folder, loaders, options)
+
+    monkeypatch.setattr("genericbuilders.cli.serving.load_model", watched)
+    tokens = prompt(random.Random(2), 9)
+    text = " ".join(f"t{token}" for token in tokens)
+    arguments = ["generate", "--model", str(tmp_path), "--prompt", text, "--max-tokens", "4", "--ignore-eos", "--json"]
+    assert isinstance(app, typer.Typer)
+    result = CliRunner().invoke(app, [*arguments, *([] if fast else ["--no-fast-prefill"])])
+    assert result.exit_code == 0, result.stderr
+    assert given == [fast]
+    assert json.loads(result.stdout)["token_ids"] == greedy_tokens(reference(), tokens, 4)
 
 
 def refused(hf: PreTrainedModel, message: str, mode: KVQuantMode = KVQuantMode.NONE) -> None:

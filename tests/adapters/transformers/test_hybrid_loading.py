@@ -13,10 +13,7 @@ import typer
 from tiny_attention import ATTENTION_FAMILIES, tiny_attention
 from tiny_encoder_decoders import ENCODER_DECODERS, tiny_encoder_decoder
 from tiny_hybrids import HYBRIDS, VOCAB_SIZE, hybrid_of, tiny_hybrid
-from tiny_models import greedy_tokens, tiny_engine
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import WhitespaceSplit
+from tiny_models import greedy_tokens, save, tiny_engine
 from torch import nn
 from transformers import (
     BambaConfig,
@@ -30,7 +27,6 @@ from transformers import (
     PreTrainedModel,
     Qwen3NextConfig,
     Qwen3NextForCausalLM,
-    TokenizersBackend,
 )
 from typer.testing import CliRunner
 
@@ -46,15 +42,6 @@ from genericbuilders_transformers.model import UNBOUNDED_MODEL_LEN, Transformers
 
 CPU = torch.device("cpu")
 PROMPTS = ([3, 14, 15, 92, 65, 35, 89, 79, 32, 38, 46], [26], [43, 38, 32])
-
-
-def save(model: PreTrainedModel, folder: Path) -> Path:
-    """The model's folder, with a tokenizer that calls token 3 ``t3``."""
-    model.save_pretrained(folder)
-    words = Tokenizer(WordLevel({f"t{token}": token for token in range(VOCAB_SIZE)}, unk_token="t0"))
-    words.pre_tokenizer = WhitespaceSplit()
-    TokenizersBackend(tokenizer_object=words).save_pretrained(folder)
-    return folder
 
 
 def load(folder: Path, dtype: torch.dtype | None = None) -> TransformersModel:
