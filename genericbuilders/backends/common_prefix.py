@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from genericbuilders.backends.host import check_lengths
 from genericbuilders.backends.paged import PagedMetadata
+from genericbuilders.kernels.ints import Ints
 from genericbuilders.kernels.merge import merge_prefix
 from genericbuilders.kernels.scoring import Scoring
 from genericbuilders.kernels.select import AttentionKernels
 from genericbuilders.metadata import CommonAttentionMetadata
 
-__all__ = ["CommonPrefix", "attend_split", "split_prefix"]
+__all__ = ["CommonPrefix", "attend_split", "rows_with_tokens", "split_prefix"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class CommonPrefix:
     Attributes:
         num_tokens: the prefix's.
         num_columns: columns of the block table that hold it.
-        row: a row that has it.
+        row: a row that has it, and new tokens.
         query_start_loc: ``[2]`` int32: all new tokens as one row.
         seq_lens: ``[1]`` int32: the prefix as its sequence.
         rest_lens: ``[num_reqs]`` int32: each row's sequence behind the prefix.
@@ -50,22 +53,45 @@ def split_prefix(common: CommonAttentionMetadata, num_tokens: int, block_size: i
         common: the batch; no row's new tokens lie in the prefix.
         num_tokens: tokens at the front of every sequence that stand in the same blocks.
         block_size: tokens in one block.
+
+    Raises:
+        ValueError: a row with tokens had not computed the whole prefix before; it is named.
     """
     columns = num_tokens // block_size
     if columns < 1 or common.num_reqs < 2:
         return None
     whole = columns * block_size
     loc, lens = common.query_start_loc, common.seq_lens
+    active = rows_with_tokens(common)
+    if not len(active):
+        return None
+    computed: Ints = common.num_computed_tokens_cpu.numpy()[active]
+    if computed.min() < whole:
+        row = int(active[computed.argmin()])
+        raise ValueError(
+            f"all rows are said to share a prefix of {whole} tokens that was computed before, but row {row} has "
+            f"computed {computed.min()}"
+        )
     return CommonPrefix(
         whole,
         columns,
-        # Rows without a sequence, which padding adds, have no blocks.
-        int(common.seq_lens_cpu[: common.num_reqs].argmax()),
+        int(active[0]),
         loc.new_tensor([0, common.num_actual_tokens]),
         lens.new_full((1,), whole),
         (lens[: common.num_reqs] - whole).clamp_(min=0),
         max(common.max_seq_len - whole, 0),
     )
+
+
+def rows_with_tokens(common: CommonAttentionMetadata) -> Ints:
+    """The rows that bring tokens: what stands in the block table for others, as padding, is nobody's.
+
+    Raises:
+        ValueError: see `check_lengths`.
+    """
+    check_lengths(common)
+    starts: Ints = common.query_start_loc_cpu.numpy()[: common.num_reqs + 1]
+    return np.flatnonzero(starts[1:] > starts[:-1])
 
 
 def attend_split(

@@ -115,6 +115,11 @@ class CrossAttentionMetadataBuilder(PlainCacheBuilder[CrossAttentionMetadata, Cr
         """
         common, rows = common_attn_metadata, common_attn_metadata.inputs[ENCODER_ROWS]
         num_reqs = common.num_reqs
+        if rows.lens.shape[0] < num_reqs or rows.lens_cpu.shape[0] < num_reqs or rows.starts_cpu.shape[0] < num_reqs:
+            raise ValueError(
+                f"there are {num_reqs} requests, but {ENCODER_ROWS.name} has {len(rows.lens)} lens, "
+                f"{len(rows.lens_cpu)} lens_cpu and {len(rows.starts_cpu)} starts_cpu; it needs one of each a request"
+            )
         lens, bounds = rows.lens_cpu.numpy()[:num_reqs], common.query_start_loc_cpu.numpy()
         new_tokens = bounds[1 : num_reqs + 1] - bounds[:num_reqs]
         encoder_lens = rows.lens if rows.lens.shape[0] == num_reqs else rows.lens[:num_reqs]

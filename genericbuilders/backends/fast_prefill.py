@@ -21,6 +21,7 @@ from typing_extensions import TypeVar, override
 
 from genericbuilders.adapter import BackendAdapter
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.host import check_lengths, computed_tokens
 from genericbuilders.builder import AttentionCGSupport, AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig
 from genericbuilders.generics import generic_arguments
@@ -138,10 +139,13 @@ class FastPrefillBuilder(AttentionMetadataBuilder[M, S]):
 
         Raises:
             KeyError: see `skips_tokens`.
-            ValueError: see `keep_logits_tokens`.
+            ValueError: lengths are missing, a row brings more tokens than its sequence has, or see
+                `keep_logits_tokens`.
         """
         if not skips_tokens(common):
             return common
+        check_lengths(common)
+        computed_tokens(common)
         given: Ints = common.query_start_loc_cpu.numpy()
         starts = keep_logits_tokens(given, common.inputs[LOGITS_TOKENS].numpy())
         counts = torch.as_tensor(np.diff(starts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -98,6 +98,13 @@ class FlashAttentionMetadataBuilder(PagedMetadataBuilder[FlashAttentionMetadata,
             common.causal,
             prefix,
         )
+
+    @override
+    def update_block_table(
+        self, metadata: FlashAttentionMetadata, blk_table: Tensor, slot_mapping: Tensor
+    ) -> FlashAttentionMetadata:
+        """As told; nothing is split off, since which blocks the other group's rows share nobody has said."""
+        return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping, prefix=None)
 
 
 def _by_position(layer: LayerConfig) -> bool:

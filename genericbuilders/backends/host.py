@@ -10,7 +10,7 @@ from genericbuilders.kernels.ints import Ints
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import cdiv
 
-__all__ = ["check_table", "computed_tokens", "send"]
+__all__ = ["check_blocks", "check_lengths", "check_queries", "check_table", "computed_tokens", "send"]
 
 
 def send(values: Tensor, device: torch.device) -> Tensor:
@@ -19,20 +19,49 @@ def send(values: Tensor, device: torch.device) -> Tensor:
 
 
 def check_table(common: CommonAttentionMetadata, block_size: int) -> None:
+    """Check that every row has its lengths and a row in the block table, and that the table is wide enough.
+
+    Raises:
+        ValueError: lengths are missing, or the block table is too small; both numbers are named.
+    """
+    check_lengths(common)
+    check_blocks(common.block_table_tensor, common.num_reqs, common.max_seq_len, block_size)
+
+
+def check_lengths(common: CommonAttentionMetadata) -> None:
+    """Check that every row has its lengths on the host.
+
+    Raises:
+        ValueError: some are missing; both numbers are named.
+    """
+    count = common.num_reqs
+    if (
+        common.seq_lens_cpu.shape[0] < count
+        or common.num_computed_tokens_cpu.shape[0] < count
+        or common.query_start_loc_cpu.shape[0] <= count
+    ):
+        raise ValueError(
+            f"there are {count} requests, but seq_lens_cpu has {len(common.seq_lens_cpu)} entries, "
+            f"num_computed_tokens_cpu {len(common.num_computed_tokens_cpu)} and query_start_loc_cpu "
+            f"{len(common.query_start_loc_cpu)}; each needs one a request, the last one more"
+        )
+
+
+def check_blocks(block_table: Tensor, num_reqs: int, max_seq_len: int, block_size: int) -> None:
     """Check that every row has a row in the block table, and the longest sequence's blocks a column each.
 
     Raises:
         ValueError: the block table is too small; both numbers are named.
     """
-    rows, columns = common.block_table_tensor.shape
-    needed = cdiv(common.max_seq_len, block_size)
+    rows, columns = block_table.shape
+    needed = cdiv(max_seq_len, block_size)
     if columns < needed:
         raise ValueError(
-            f"block_table has {columns} columns, and a sequence of {common.max_seq_len} tokens in blocks of "
-            f"{block_size} needs {needed}"
+            f"block_table has {columns} columns, and a sequence of {max_seq_len} tokens in blocks of {block_size} "
+            f"needs {needed}"
         )
-    if rows < common.num_reqs:
-        raise ValueError(f"block_table has {rows} rows for {common.num_reqs} requests")
+    if rows < num_reqs:
+        raise ValueError(f"block_table has {rows} rows for {num_reqs} requests")
 
 
 def computed_tokens(common: CommonAttentionMetadata) -> Ints:
@@ -44,9 +73,32 @@ def computed_tokens(common: CommonAttentionMetadata) -> Ints:
     computed: Ints = common.num_computed_tokens_cpu.numpy()[: common.num_reqs]
     if not len(computed) or computed.item(computed.argmin()) >= 0:
         return computed
-    starts: Ints = common.query_start_loc_cpu.numpy()
+    starts: Ints = common.query_start_loc_cpu.numpy()[: len(computed) + 1]
     # What the buffers hold for a row without tokens is nobody's length.
     for row in np.flatnonzero((computed < 0) & (starts[1:] > starts[:-1])).tolist():
         new = int(starts[row + 1] - starts[row])
         raise ValueError(f"row {row} has {new} new tokens in a sequence of {new + int(computed[row])}")
     return computed
+
+
+def check_queries(common: CommonAttentionMetadata, *, bare: bool) -> None:
+    """Check that no row brings more tokens than its sequence has.
+
+    Args:
+        common: the batch.
+        bare: let rows of no sequence, as dummy batches have them, bring tokens: these see nothing.
+
+    Raises:
+        ValueError: one does; it is named. Or lengths are missing; see `check_lengths`.
+    """
+    check_lengths(common)
+    starts: Ints = common.query_start_loc_cpu.numpy()[: common.num_reqs + 1]
+    lens: Ints = common.seq_lens_cpu.numpy()[: common.num_reqs]
+    counts = starts[1:] - starts[:-1]
+    # What the buffers hold for a row without tokens is nobody's length.
+    wrong = (counts > lens) & (counts > 0)
+    if bare:
+        wrong &= lens != 0
+    if np.count_nonzero(wrong):
+        row = int(wrong.argmax())
+        raise ValueError(f"row {row} has {counts[row]} new tokens in a sequence of {lens[row]}")

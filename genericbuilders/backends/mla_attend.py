@@ -45,6 +45,7 @@ def write_latents(
     Raises:
         ValueError: queries, latent vectors or what expands them are not those of this layer's heads, or there are fewer
             queries than the batch has tokens.
+        TypeError: they are not all of the cache's dtype.
     """
     wanted = (
         (layer.num_heads, layer.qk_nope_head_dim + layer.qk_rope_head_dim),
@@ -58,6 +59,12 @@ def write_latents(
         )
     if len(inputs.query) < metadata.num_actual_tokens:
         raise ValueError(f"there are queries of {len(inputs.query)} tokens; the batch has {metadata.num_actual_tokens}")
+    dtypes = (inputs.query.dtype, inputs.latent.dtype, inputs.kv_up.dtype)
+    if any(dtype is not kv_cache.dtype for dtype in dtypes):
+        raise TypeError(
+            f"the cache is {kv_cache.dtype}, but query, latent and kv_up are {', '.join(map(str, dtypes))}; all must "
+            "be of one dtype"
+        )
     latent = inputs.latent[:, None]
     kernels.write_kv_cache(latent, latent[..., : layer.kv_lora_rank], *_as_keys(kv_cache, layer), metadata.slot_mapping)
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from typing_extensions import TypeVar, override
 
-from genericbuilders.backends.host import check_table, computed_tokens, send
+from genericbuilders.backends.host import check_blocks, check_table, computed_tokens, send
 from genericbuilders.builder import AttentionCGSupport, AttentionMetadataBuilder
 from genericbuilders.config import EngineConfig, check_latents
 from genericbuilders.kernels.ints import Ints, largest, tensor_of
@@ -248,10 +248,12 @@ class MLACommonMetadataBuilder(VectorCacheBuilder[M]):
     @override
     def update_block_table(self, metadata: M, blk_table: Tensor, slot_mapping: Tensor) -> M:
         decodes, decode, prefill = metadata.num_decodes, metadata.decode, metadata.prefill
+        size = self.kv_cache_spec.block_size
+        check_blocks(blk_table, metadata.num_reqs, metadata.max_seq_len, size)
         if decode is not None:
             decode = replace(decode, block_table=blk_table[:decodes])
         if prefill is not None:
-            moved = tuple(replace(chunk, block_table=blk_table[decodes:]) for chunk in prefill.context)
+            moved = tuple(replace(each, block_table=blk_table[decodes:], block_size=size) for each in prefill.context)
             prefill = replace(prefill, context=moved)
         return replace(metadata, block_table=blk_table, slot_mapping=slot_mapping, decode=decode, prefill=prefill)
 
@@ -313,7 +315,7 @@ def prefill_starts(common: CommonAttentionMetadata, most: int = 1) -> Ints | Non
         common: the batch.
         most: new tokens of a decode. Decodes are the rows at the front that have no more.
     """
-    if common.max_query_len <= most:
+    if common.max_query_len <= most or not common.num_reqs:
         return None
     starts: Ints = common.query_start_loc_cpu.numpy()
     return starts[int((starts[1:] - starts[:-1] > most).argmax()) :]

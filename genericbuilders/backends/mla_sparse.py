@@ -77,8 +77,16 @@ class MLASparseTokens:
 
         Args:
             selected: ``[num_tokens, topk]`` int32: positions of each token's own request, ascending, then -1.
+
+        Raises:
+            ValueError: on a CPU, a position lies behind the longest sequence.
         """
         selected = selected[:, : self.max_seq_len]
+        # On a device, looking would wait for it.
+        if selected.device.type == "cpu" and selected.numel() and int(selected.max()) >= self.max_seq_len:
+            raise ValueError(
+                f"selected holds position {int(selected.max())}; the longest sequence has {self.max_seq_len} tokens"
+            )
         blocks = self.block_table[self.rows[:, None], selected.clamp(min=0) // self.block_size].long()
         return torch.where(selected < 0, -1, blocks * self.block_size + selected % self.block_size)
 
@@ -155,7 +163,10 @@ class MLASparseMetadataBuilder(MLACommonMetadataBuilder[MLASparseMetadata]):
         moved = super().update_block_table(metadata, blk_table, slot_mapping)
         if metadata.sparse is None:
             return moved
-        return replace(moved, sparse=replace(metadata.sparse, block_table=blk_table))
+        return replace(
+            moved,
+            sparse=replace(metadata.sparse, block_table=blk_table, block_size=self.kv_cache_spec.block_size),
+        )
 
     def _dense(self, common: CommonAttentionMetadata) -> MLASparseMetadata:
         """A batch of rows that select all that they see."""
@@ -193,7 +204,8 @@ class MLASparseInputs(MLAInputs):
 
     Attributes:
         selected: ``[num_tokens, topk]`` int32: the positions that each token attends over, of its own request,
-            ascending, then -1; as an indexer selects them. Those of a sequence no longer than ``topk`` are not read.
+            ascending, then -1; as an indexer selects them: of a sequence no longer than ``topk`` all up to the token's
+            own.
     """
 
     selected: Tensor

@@ -165,12 +165,19 @@ def check_layers(backend: str, spec: AttentionSpec, layer_names: Sequence[str], 
     """Check that a back end of plain keys and values computes what its layers want of their cache.
 
     Raises:
-        ValueError: the spec asks for more, as `require_plain` says, or a layer's heads or window are not those of the
-            spec.
+        ValueError: the spec asks for more, as `require_plain` says, or a layer's heads, window or direction are not
+            those of the spec.
     """
     window = require_plain(backend, spec, layer_names)
     check_heads(config, layer_names, spec.num_kv_heads, spec.head_size)
     check_reach(config, layer_names, window, None)
+    layers = {name: config.layers[name] for name in layer_names}
+    causal = [name for name, layer in layers.items() if isinstance(layer, AttentionLayerConfig) and layer.causal]
+    if causal and isinstance(spec, FullAttentionSpec) and spec.non_causal:
+        raise ValueError(
+            f"layers {causal} are causal, but their spec is non_causal, so that tokens see what comes after them; set "
+            "one like the other"
+        )
 
 
 def kernel_support(spec: AttentionSpec) -> AttentionCGSupport:
@@ -206,7 +213,10 @@ class PlainCacheBuilder(AttentionMetadataBuilder[M, K]):
 
 
 class PagedMetadataBuilder(PlainCacheBuilder[P, K]):
-    """Of a group of layers its metadata knows the block table and the slots alone, so that groups can share it."""
+    """Of a group of layers its metadata knows the block table and the slots alone, so that groups can share it.
+
+    A subclass whose metadata has more that is worked out from blocks or slots overrides `update_block_table`.
+    """
 
     @override
     def update_block_table(self, metadata: P, blk_table: Tensor, slot_mapping: Tensor) -> P:
@@ -265,8 +275,21 @@ class CachedImpl(AttentionImpl[M]):
 class PagedImpl(CachedImpl[P]):
     """Writes the new keys and values, then attends, with the best kernels that the cache's device and dtype have.
 
-    A subclass overrides `attend` to hand over to its library what that takes.
+    A subclass overrides `attend`, to which all ways in lead.
+
+    Raises:
+        TypeError: a subclass overrides one of `forward` and `forward_rotary`, beside which a model may call the other.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        names = ("forward", "forward_rotary")
+        own = [name for name in names if name in vars(cls)]
+        if len(own) == 1:
+            raise TypeError(
+                f"{cls.__qualname__} overrides {own[0]}() and not {names[1 - names.index(own[0])]}(), which models call as "
+                "well; override attend(), to which both lead, or both"
+            )
 
     @override
     def forward(self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: P) -> Tensor:
@@ -295,6 +318,10 @@ class PagedImpl(CachedImpl[P]):
         self, kernels: AttentionKernels, query: Tensor, key_cache: Tensor, value_cache: Tensor, metadata: P
     ) -> Tensor:
         """Attend over a cache that holds the new tokens.
+
+        An override that does not call this one does all that the layer asks for: ``self.layer.scale``, ``self.scoring``
+        (window, soft cap, ALiBi slopes, sinks), and the causal mask if ``self.layer.causal and metadata.causal``. What
+        it does not compute, its builder refuses.
 
         Args:
             kernels: this library's own.

@@ -14,7 +14,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import Adapter, AttentionLayer, BackendAdapter
-from genericbuilders.backends.common_prefix import CommonPrefix, attend_split
+from genericbuilders.backends.common_prefix import CommonPrefix, attend_split, rows_with_tokens
+from genericbuilders.backends.host import check_queries
 from genericbuilders.backends.paged import PagedImpl, PagedMetadata, PagedMetadataBuilder, packings
 from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
@@ -38,7 +39,7 @@ class SinkMetadata(PagedMetadata):
 
     Attributes:
         sink_len: sink tokens.
-        apart: the sinks, cut off from each row; ``None`` where ``seq_lens`` counts them.
+        apart: the sinks, cut off from each row; ``None`` where ``seq_lens`` counts them, or no row has tokens.
     """
 
     sink_len: int
@@ -89,8 +90,16 @@ class SinkMetadataBuilder(PagedMetadataBuilder[SinkMetadata, SinkFullAttentionSp
     def build(
         self, common_prefix_len: int, common_attn_metadata: CommonAttentionMetadata, fast_build: bool = False
     ) -> SinkMetadata:
+        """The metadata of one batch.
+
+        Raises:
+            ValueError: a row brings more tokens than its sequence has; where the sinks do not fill whole blocks, a row
+                of no sequence may bring none.
+        """
         common, sink_len = common_attn_metadata, self.kv_cache_spec.sink_len
         whole = _whole_blocks(self.kv_cache_spec)
+        # Behind the sinks every row would look long enough.
+        check_queries(common, bare=whole)
         return SinkMetadata(
             common.num_actual_tokens,
             common.max_query_len,
@@ -104,19 +113,38 @@ class SinkMetadataBuilder(PagedMetadataBuilder[SinkMetadata, SinkFullAttentionSp
             None if whole else self._apart(common),
         )
 
+    @override
+    def update_block_table(self, metadata: SinkMetadata, blk_table: Tensor, slot_mapping: Tensor) -> SinkMetadata:
+        """As told.
+
+        Raises:
+            ValueError: this group has other sinks, or keeps them in other blocks, than the one of ``metadata``.
+        """
+        spec, columns = self.kv_cache_spec, 0 if metadata.apart is None else metadata.apart.num_columns
+        wanted = 0 if _whole_blocks(spec) or not metadata.num_actual_tokens else spec.num_shared_blocks
+        if metadata.sink_len != spec.sink_len or columns != wanted:
+            raise ValueError(
+                f"the batch is described for {metadata.sink_len} sinks"
+                f"{f' in {columns} blocks' if columns else ' in whole blocks'}, but this group has {spec.sink_len} in "
+                f"blocks of {spec.block_size}; call build() for it"
+            )
+        return super().update_block_table(metadata, blk_table, slot_mapping)
+
     def _with_sinks(self, common: CommonAttentionMetadata) -> Tensor:
         """``[num_reqs]``: each row's length with the sinks; rows without a sequence stay empty."""
         lens = common.seq_lens[: common.num_reqs]
         kept = None if self._lens is None or len(lens) > len(self._lens) else self._lens[: len(lens)]
         return torch.add(lens, lens.clamp(max=1), alpha=self.kv_cache_spec.sink_len, out=kept)
 
-    def _apart(self, common: CommonAttentionMetadata) -> CommonPrefix:
+    def _apart(self, common: CommonAttentionMetadata) -> CommonPrefix | None:
+        active = rows_with_tokens(common)
+        if not len(active):
+            return None
         lens, sink_len = common.seq_lens, self.kv_cache_spec.sink_len
         return CommonPrefix(
             sink_len,
             self.kv_cache_spec.num_shared_blocks,
-            # Rows without a sequence, which padding adds, have no blocks.
-            int(common.seq_lens_cpu[: common.num_reqs].argmax()) if common.num_reqs else 0,
+            int(active[0]),
             common.query_start_loc.new_tensor([0, common.num_actual_tokens]),
             lens.new_full((1,), sink_len),
             lens[: common.num_reqs],
@@ -174,6 +202,12 @@ class SinkImpl(PagedImpl[SinkMetadata]):
         key, value = (part.detach().to(kv_cache.device, kv_cache.dtype) for part in self._sinks)
         kernels.write_kv_cache(key, value, key_cache, value_cache, slots)
         self._filled = kv_cache
+
+    @classmethod
+    @override
+    def can_read(cls) -> bool:
+        """No: the sinks of another layer's cache are that layer's."""
+        return False
 
     @override
     def open(self, kv_cache: Tensor) -> tuple[AttentionKernels, Tensor, Tensor]:

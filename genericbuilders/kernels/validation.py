@@ -60,7 +60,7 @@ def check_cache(key_cache: Tensor, value_cache: Tensor) -> None:
 
     Raises:
         ValueError: the axes do not agree, or a last stride is not 1.
-        TypeError: the dtypes differ.
+        TypeError: the dtypes differ, or nothing is computed in them.
     """
     check_rows("key_cache", key_cache, 4)
     check_rows("value_cache", value_cache, 4)
@@ -71,6 +71,10 @@ def check_cache(key_cache: Tensor, value_cache: Tensor) -> None:
         )
     if key_cache.dtype != value_cache.dtype:
         raise TypeError(f"key_cache is {key_cache.dtype} and value_cache {value_cache.dtype}; they must be the same")
+    if not key_cache.dtype.is_floating_point or key_cache.dtype.itemsize < 2:
+        raise TypeError(
+            f"the caches are {key_cache.dtype}; attention over plain caches takes float16, bfloat16, float32, float64"
+        )
 
 
 def check_attention(query: Tensor, key_cache: Tensor, value_cache: Tensor) -> None:

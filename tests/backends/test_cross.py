@@ -259,3 +259,11 @@ def test_it_is_bound_to_its_spec_and_by_callers_that_know_the_encoder() -> None:
 
 def test_a_row_that_starts_looks_like_a_decode_so_no_graph_is_captured() -> None:
     assert bind().cudagraph_support() is AttentionCGSupport.NEVER
+
+
+def test_every_row_has_an_encoder_output() -> None:
+    common = make_batch([1, 1], [4, 4], 4)
+    lens = torch.tensor([3], dtype=torch.int32)
+    common.inputs.put(ENCODER_ROWS, EncoderRows(lens, lens, torch.tensor([False])))
+    with pytest.raises(ValueError, match="there are 2 requests, but encoder_rows has 1 lens, 1 lens_cpu and 1 starts_"):
+        bind().builder.build(0, common)

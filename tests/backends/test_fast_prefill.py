@@ -336,3 +336,13 @@ def test_two_wrappers_are_two_back_ends() -> None:
     other = fast_prefill(FLASH_ATTN, "fast_prefill")
     assert other is not FAST_PREFILL
     assert other.builder is not FAST_PREFILL.builder
+
+
+def test_lengths_that_cannot_be_are_refused() -> None:
+    common = batch([(1, 3, 1), (3, 2, 1)])
+    lens = torch.tensor([4, 2], dtype=torch.int32)
+    short = replace(common, seq_lens=lens, seq_lens_cpu=lens, num_computed_tokens_cpu=lens - torch.tensor([1, 3]).int())
+    with pytest.raises(ValueError, match="row 1 has 3 new tokens in a sequence of 2"):
+        bind().builder.build(0, short)
+    with pytest.raises(ValueError, match="there are 2 requests, but seq_lens_cpu has 1 entries"):
+        bind().builder.build(0, replace(common, seq_lens_cpu=lens[:1]))

@@ -278,7 +278,7 @@ def test_a_shared_prefix_is_attended_over_once(
     query, key, value = inputs(common.num_actual_tokens, seed)
     cache = torch.randn(group.kv_cache_shape(1 + int(table.max())), generator=torch.Generator().manual_seed(seed))
     split, whole = group.builder.build(shared + 3, common), group.builder.build(0, common)
-    assert (split.common_prefix_len, whole.common_prefix_len) == (shared, 0)
+    assert (split.common_prefix_len, whole.common_prefix_len) == (shared if common.num_actual_tokens else 0, 0)
 
     def run(metadata: FlashAttentionMetadata) -> Tensor:
         return layer.impl.forward(query, key, value, kv_cache=cache.clone(), attn_metadata=metadata)
@@ -311,6 +311,7 @@ def test_a_shared_prefix_beside_empty_and_padding_rows(
         query_start_loc_cpu=starts,
         seq_lens=lens,
         seq_lens_cpu=lens,
+        num_computed_tokens_cpu=torch.nn.functional.pad(common.num_computed_tokens_cpu, (0, padding)),
         block_table_tensor=table,
         slot_mapping=torch.cat((common.slot_mapping, torch.full((padding,), -1))),
     )
@@ -319,7 +320,7 @@ def test_a_shared_prefix_beside_empty_and_padding_rows(
     generator = torch.Generator().manual_seed(seed)
     cache = torch.randn(group.kv_cache_shape(1 + int(common.block_table_tensor.max())), generator=generator).to(dtype)
     split = group.builder.build(shared, padded)
-    assert split.common_prefix_len == shared
+    assert split.common_prefix_len == (shared if tokens else 0)
 
     def attend(wide: torch.dtype) -> Tensor:
         keys, values = (part.to(wide, copy=True) for part in split_kv(cache, KVCacheLayout.BLOCK_FIRST))
@@ -334,20 +335,73 @@ def test_a_shared_prefix_beside_empty_and_padding_rows(
     assert not out[tokens:].any()
 
 
-def test_a_split_batch_moves_to_another_group_s_blocks() -> None:
-    common = make_batch([1, 2], [9, 12], 4)
+def sharing(new: list[int], old: list[int], rows: int) -> CommonAttentionMetadata:
+    """A batch whose first ``rows`` rows have their first two blocks in common."""
+    common = make_batch(new, old, 4)
     table = common.block_table_tensor.clone()
-    table[:, :2] = table[0, :2].clone()
+    table[:rows, :2] = table[0, :2].clone()
+    return replace(common, block_table_tensor=table)
+
+
+def test_a_split_batch_moves_to_another_group_s_blocks_whole() -> None:
+    """Where the other group's rows share no blocks; nobody has said whether they do."""
+    common, other = sharing([1, 2], [9, 12], 2), make_batch([1, 2], [9, 12], 4)
     group, layer = bind(make_spec()), FLASH_ATTN.layer("l0", HEADS)
-    metadata = group.builder.build(8, replace(common, block_table_tensor=table))
-    cache = torch.randn(group.kv_cache_shape(30))
-    moved_cache = torch.zeros_like(cache)
-    moved_cache[10:] = cache[:-10]
-    moved = group.update_block_table(metadata, table + 10, common.slot_mapping + 40)
-    assert moved.common_prefix_len == 8
-    query, key, value = inputs(3, 7)
-    out = layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=metadata)
-    assert torch.equal(layer.impl.forward(query, key, value, kv_cache=moved_cache, attn_metadata=moved), out)
+    metadata = group.builder.build(8, common)
+    assert metadata.common_prefix_len == 8
+    moved = group.update_block_table(metadata, other.block_table_tensor, other.slot_mapping)
+    assert moved.common_prefix_len == 0
+    cache, (query, key, value) = torch.randn(group.kv_cache_shape(30)), inputs(3, 7)
+    expected = layer.impl.forward(
+        query, key, value, kv_cache=cache.clone(), attn_metadata=group.builder.build(0, other)
+    )
+    assert torch.equal(layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=moved), expected)
+
+
+def test_a_prefix_is_read_through_a_row_that_has_tokens() -> None:
+    """The longest row has none, and other blocks."""
+    common = sharing([1, 1, 0], [9, 9, 50], 2)
+    group, layer = bind(make_spec()), FLASH_ATTN.layer("l0", HEADS)
+    cache, (query, key, value) = torch.randn(group.kv_cache_shape(30)), inputs(2, 7)
+    split, whole = (
+        layer.impl.forward(query, key, value, kv_cache=cache.clone(), attn_metadata=group.builder.build(shared, common))
+        for shared in (8, 0)
+    )
+    torch.testing.assert_close(split, whole, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("lengths", "told"), [((-3, 10), "row 0 has computed -4"), ((10, 1), "row 1 has computed -1")])
+def test_a_prefix_hides_no_wrong_length(lengths: tuple[int, int], told: str) -> None:
+    lens = torch.tensor(lengths, dtype=torch.int32)
+    common = replace(
+        sharing([1, 2], [9, 8], 2),
+        seq_lens=lens,
+        seq_lens_cpu=lens,
+        num_computed_tokens_cpu=lens - torch.tensor([1, 2], dtype=torch.int32),
+    )
+    with pytest.raises(ValueError, match=f"share a prefix of 8 tokens that was computed before, but {told}"):
+        bind(make_spec()).builder.build(8, common)
+
+
+def test_no_new_token_may_lie_in_the_prefix() -> None:
+    with pytest.raises(ValueError, match="a prefix of 12 tokens that was computed before, but row 1 has computed 8"):
+        bind(make_spec()).builder.build(12, sharing([1, 2], [12, 8], 2))
+
+
+def test_a_layer_looks_in_the_direction_of_its_spec() -> None:
+    spec = replace(make_spec(), non_causal=True)
+    with pytest.raises(ValueError, match=r"layers \['l0'\] are causal, but their spec is non_causal"):
+        bind(spec)
+
+
+def test_caches_in_which_nothing_is_computed_are_refused() -> None:
+    group, layer = bind(make_spec(4, torch.float8_e4m3fn)), FLASH_ATTN.layer("l0", HEADS)
+    query, key, value = inputs(1, 0)
+    cache = torch.zeros(group.kv_cache_shape(3)).to(torch.float8_e4m3fn)
+    with pytest.raises(TypeError, match=r"caches are torch\.float8_e4m3fn"):
+        layer.impl.forward(
+            query, key, value, kv_cache=cache, attn_metadata=group.builder.build(0, make_batch([1], [0], 4))
+        )
 
 
 def test_whoever_builds_is_told_when_a_prefix_pays() -> None:
@@ -419,3 +473,17 @@ def test_a_state_spec_is_refused() -> None:
         BindError, match=r"takes FullAttentionSpec or SlidingWindowSpec, but layers \['l0'\] have a MambaSpec"
     ):
         FLASH_ATTN.bind(state, [FLASH_ATTN.layer("l0", HEADS)], CONFIG, CPU)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - a state spec
+
+
+def test_a_table_of_one_column_may_have_any_strides() -> None:
+    """Which ``contiguous()`` does not change."""
+    common = make_batch([1, 2], [1, 0], 4)
+    table = common.block_table_tensor.repeat(1, 3).T.contiguous().T[:, :1].contiguous()
+    assert table.stride(1) != 1
+    group, layer = bind(make_spec()), FLASH_ATTN.layer("l0", HEADS)
+    cache, (query, key, value) = torch.randn(group.kv_cache_shape(9)), inputs(3, 7)
+    got, expected = (
+        layer.impl.forward(query, key, value, kv_cache=cache.clone(), attn_metadata=group.builder.build(0, each))
+        for each in (replace(common, block_table_tensor=table), common)
+    )
+    assert torch.equal(got, expected)

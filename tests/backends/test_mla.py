@@ -239,3 +239,39 @@ def test_bad_input_is_refused() -> None:
         MLA.bind(spec_of(), layer, wrong, CPU)
     with pytest.raises(ValueError, match="kv_lora_rank is 0; it must be at least 1"):
         replace(LAYER, kv_lora_rank=0)
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 8), (8, 4)])
+def test_a_batch_moves_to_blocks_of_another_size(before: int, after: int) -> None:
+    old, new = (make_batch([1, 3, 5], [3, 12, 4], size) for size in (before, after))
+    moved = bind(after).builder.update_block_table(build(old, before), new.block_table_tensor, new.slot_mapping)
+    inputs, layer = inputs_of(9, 0), MLA.layer("l0", LAYER)
+    cache = torch.randn(1 + int(new.block_table_tensor.max()), after, 16)
+    expected = layer.impl.forward(inputs, kv_cache=cache.clone(), attn_metadata=build(new, after))
+    assert torch.equal(layer.impl.forward(inputs, kv_cache=cache, attn_metadata=moved), expected)
+
+
+def test_a_batch_moves_to_no_table_that_is_too_small() -> None:
+    common = make_batch([1, 3], [3, 12], 4)
+    metadata, table = build(common, 4), common.block_table_tensor
+    for cut, told in (
+        (table[:, :-1], "has 3 columns, and a sequence of 15 tokens"),
+        (table[:1], "1 rows for 2 requests"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            bind().builder.update_block_table(metadata, cut, common.slot_mapping)
+
+
+def test_an_empty_batch_may_state_any_bound() -> None:
+    metadata = build(replace(make_batch([], [], 4), max_query_len=4), 4)
+    assert (metadata.num_decodes, metadata.decode, metadata.prefill) == (0, None, None)
+
+
+@pytest.mark.parametrize("rows", [[(1, 6)], [(5, 0)], [(5, 6)]])
+def test_inputs_of_another_dtype_than_the_cache_s_are_refused(rows: list[tuple[int, int]]) -> None:
+    common = make_batch([new for new, _ in rows], [old for _, old in rows], 4)
+    cache = torch.zeros(9, 4, 16, dtype=torch.float64)
+    with pytest.raises(TypeError, match=r"the cache is torch.float64, but query, latent and kv_up are torch.float32"):
+        MLA.layer("l0", LAYER).impl.forward(
+            inputs_of(common.num_actual_tokens, 0), kv_cache=cache, attn_metadata=build(common, 4)
+        )

@@ -286,3 +286,23 @@ def test_bad_input_is_refused() -> None:
         layer[0].impl.forward(
             replace(inputs, selected=inputs.selected[:4]), kv_cache=torch.zeros(9, 4, 16), attn_metadata=build(common)
         )
+
+
+def test_positions_behind_the_longest_sequence_are_refused() -> None:
+    common = batch([(1, 9), (1, 8)])
+    inputs = inputs_of(common, 0)
+    inputs.selected[1, 0] = 300
+    with pytest.raises(ValueError, match="selected holds position 300; the longest sequence has 10 tokens"):
+        MLA_SPARSE.layer("l0", LAYER).impl.forward(inputs, kv_cache=torch.zeros(9, 4, 16), attn_metadata=build(common))
+
+
+def test_a_sparse_batch_moves_to_blocks_of_another_size() -> None:
+    common = batch([(1, 9), (1, 8)])
+    other = make_batch([1, 1], [9, 8], 8)
+    group = MLA_SPARSE.bind(replace(spec_of(), block_size=8), [MLA_SPARSE.layer("l0", LAYER)], CONFIG, CPU)
+    moved = group.update_block_table(build(common), other.block_table_tensor, other.slot_mapping)
+    rebuilt = group.builder.build(0, other)
+    assert moved.sparse is not None
+    assert rebuilt.sparse is not None
+    positions = torch.tensor([[0, 9], [3, 8]], dtype=torch.int32)
+    assert torch.equal(moved.sparse.slots(positions), rebuilt.sparse.slots(positions))

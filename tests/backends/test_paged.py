@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import pytest
 import torch
 from attention_batches import make_batch
@@ -14,6 +16,7 @@ from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.flashinfer import FLASHINFER
 from genericbuilders.backends.fp8_kv import FP8_KV
 from genericbuilders.backends.hpc import HPC
+from genericbuilders.backends.paged import PagedImpl
 from genericbuilders.backends.quantised_base import quantised_spec
 from genericbuilders.backends.triton import TRITON
 from genericbuilders.backends.turboquant import TURBOQUANT
@@ -60,3 +63,16 @@ def test_a_token_brings_both_or_neither(adapter: BackendAdapter[object, FullAtte
     query, key = torch.randn(4, 4, 64), torch.randn(3, 2, 64)
     with pytest.raises(ValueError, match="there are queries of 4 tokens and keys of 3"):
         layer.impl.forward(query, key, key, cache, made)
+
+
+@pytest.mark.parametrize(("name", "other"), [("forward", "forward_rotary"), ("forward_rotary", "forward")])
+def test_what_both_ways_lead_to_is_overridden_or_both(name: str, other: str) -> None:
+    """A back end that overrides one alone would be asked another, and not be heard."""
+
+    def body(namespace: dict[str, object]) -> None:
+        namespace[name] = None
+
+    with pytest.raises(TypeError, match=rf"Mine overrides {name}\(\) and not {other}\(\), which models call"):
+        types.new_class("Mine", (PagedImpl,), exec_body=body)
+    types.new_class("Mine", (PagedImpl,), exec_body=lambda namespace: namespace.update(attend=None))
+    types.new_class("Mine", (PagedImpl,), exec_body=lambda namespace: namespace.update({name: None, other: None}))

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from genericbuilders.adapter import BoundGroup
+from genericbuilders.adapter import BindError, BoundGroup
 from genericbuilders.backends import BUILT_IN
+from genericbuilders.backends.fast_prefill import fast_prefill
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.sink import SINK, MissingSinksError, SinkLayer, SinkMetadata
 from genericbuilders.builder import AttentionCGSupport
@@ -166,6 +167,7 @@ def _padded(common: CommonAttentionMetadata, padding: int) -> CommonAttentionMet
         query_start_loc_cpu=starts,
         seq_lens=lens,
         seq_lens_cpu=lens,
+        num_computed_tokens_cpu=torch.nn.functional.pad(common.num_computed_tokens_cpu, (0, padding)),
         block_table_tensor=torch.cat((common.block_table_tensor, stale)),
         slot_mapping=torch.cat((common.slot_mapping, torch.full((padding,), -1))),
     )
@@ -324,3 +326,66 @@ def test_what_it_would_compute_wrongly_is_refused(
 def test_no_sinks_at_all_are_no_such_spec() -> None:
     with pytest.raises(ValueError, match="sink_len is 0"):
         make_spec(0)
+
+
+def test_no_layer_shares_a_cache_with_sinks() -> None:
+    with pytest.raises(TypeError, match=r"SinkImpl has no read\(\)"):
+        fast_prefill(SINK)
+    layer = SINK.layer("l0", HEADS)
+    reader = SINK.sharing_layer("l1", HEADS, layer)
+    config = EngineConfig(max_model_len=256, layers={"l0": HEADS, "l1": HEADS})
+    with pytest.raises(BindError, match=r"'l1' cannot share the cache of layer 'l0': .* 'sink' has no read\(\)"):
+        SINK.bind(make_spec(), [layer, reader], config, CPU)
+
+
+@pytest.mark.parametrize("sink_len", [3, 4])
+def test_sinks_hide_no_wrong_length(sink_len: int) -> None:
+    spec = make_spec(sink_len)
+    group, _ = bind(spec)
+    right = behind_sinks(make_batch([1, 2], [5, 3], 4), spec)
+    for lengths, told in (([6, 1], "row 1 has 2 new tokens in a sequence of 1"), ([-3, 5], "row 0 .* sequence of -3")):
+        lens = torch.tensor(lengths, dtype=torch.int32)
+        with pytest.raises(ValueError, match=told):
+            group.builder.build(0, replace(right, seq_lens=lens, seq_lens_cpu=lens))
+
+
+def test_sinks_apart_are_read_through_a_row_that_has_tokens() -> None:
+    """A row of padding has a stale length, and none of the sinks' blocks."""
+    spec = make_spec(3)
+    group, layer = bind(spec)
+    query, key, value = draw(3, torch.float32, 0)
+    layer.set_sinks(*draw(3, torch.float32, 1)[1:])
+    cache = torch.randn(group.kv_cache_shape(9))
+    group.fill_shared_blocks({layer: cache}, [FIRST])
+    plain = behind_sinks(make_batch([1, 2], [5, 3], 4), spec)
+    padded = _padded(plain, 1)
+    stale = torch.tensor([6, 5, 1000], dtype=torch.int32)
+    padded.block_table_tensor[2] = 0
+    padded = replace(padded, seq_lens=stale, seq_lens_cpu=stale)
+    expected, got = (
+        layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=group.builder.build(0, common))
+        for common in (plain, padded)
+    )
+    assert torch.equal(got, expected)
+
+
+@pytest.mark.parametrize("sink_len", [3, 4])
+def test_an_empty_batch_gives_nothing(sink_len: int) -> None:
+    group, layer = bind(make_spec(sink_len))
+    layer.set_sinks(*draw(sink_len, torch.float32, 1)[1:])
+    cache = torch.randn(group.kv_cache_shape(3))
+    group.fill_shared_blocks({layer: cache}, [FIRST])
+    metadata = group.builder.build(0, make_batch([], [], 4))
+    assert layer.impl.forward(*draw(0, torch.float32, 0), kv_cache=cache, attn_metadata=metadata).shape == (0, 6, 16)
+    assert group.builder.update_block_table(metadata, metadata.block_table, metadata.slot_mapping) == metadata
+
+
+def test_a_batch_moves_to_groups_of_the_same_sinks_alone() -> None:
+    spec = make_spec(3)
+    metadata = bind(spec)[0].builder.build(0, behind_sinks(make_batch([1], [5], 4), spec))
+    for other, told in ((make_spec(5), "5 in blocks of 4"), (make_spec(3, 2), "3 in blocks of 2")):
+        with pytest.raises(ValueError, match=f"described for 3 sinks in 1 blocks, but this group has {told}"):
+            bind(other)[0].builder.update_block_table(metadata, metadata.block_table, metadata.slot_mapping)
+    whole = bind(make_spec(4))[0].builder.build(0, behind_sinks(make_batch([1], [5], 4), make_spec(4)))
+    with pytest.raises(ValueError, match="4 sinks in whole blocks, but this group has 8 in blocks of 4"):
+        bind(make_spec(8))[0].builder.update_block_table(whole, whole.block_table, whole.slot_mapping)

@@ -9,7 +9,7 @@ from typing import Generic
 import torch
 from attention_batches import attend_by_mask
 from latent_rigs import IndexRig, LatentRig, SparseRig
-from rig_base import CPU, MODEL_LEN, M, Rig, Route, S, Shape, attend, built, inputs_of, rules_of
+from rig_base import CPU, MODEL_LEN, M, Rig, Route, S, Shape, attend, built, drawn_by, inputs_of, rules_of
 from torch import Tensor
 from typing_extensions import override
 
@@ -22,6 +22,7 @@ from genericbuilders.backends.flashinfer import FLASHINFER
 from genericbuilders.backends.hpc import HPC
 from genericbuilders.backends.quantised import quantised_backend
 from genericbuilders.backends.quantised_base import quantised_spec
+from genericbuilders.backends.sink import SINK, SinkMetadata
 from genericbuilders.backends.triton import TRITON
 from genericbuilders.config import AttentionLayerConfig, EngineConfig
 from genericbuilders.kernels import reference
@@ -36,6 +37,7 @@ from genericbuilders.specs import (
     EncoderOnlyAttentionSpec,
     FullAttentionSpec,
     KVQuantMode,
+    SinkFullAttentionSpec,
     SlidingWindowSpec,
 )
 
@@ -112,6 +114,93 @@ class PagedRig(Rig, Generic[M, S]):
                 clean, query, keys, values, shape.scale, lambda at, to: at // chunk == to // chunk and to <= at
             )
         return attend(clean, query, keys, values, shape.scale, rules_of(self.heads(shape)))
+
+
+class SinkRig(PagedRig[SinkMetadata, SinkFullAttentionSpec]):
+    """Attention behind sinks, whose blocks are the last of the cache; the oracle's rows have them in front.
+
+    Args:
+        sink_len: sinks; whole blocks of them and others are computed in different ways.
+    """
+
+    def __init__(self, sink_len: int) -> None:
+        super().__init__(SINK, self.sink_spec)
+        self.name = f"sink-{sink_len}"
+        self.sink_len = sink_len
+
+    def sink_spec(self, shape: Shape) -> SinkFullAttentionSpec:
+        """A plain cache with room for the sinks."""
+        return SinkFullAttentionSpec(
+            block_size=shape.block_size,
+            num_kv_heads=shape.num_kv_heads,
+            head_size=shape.head_size,
+            dtype=shape.dtype,
+            sink_len=self.sink_len,
+        )
+
+    def sinks(self, shape: Shape) -> tuple[Tensor, Tensor]:
+        """Their keys and values."""
+        key, value = drawn_by(5, 2, self.sink_len, shape.num_kv_heads, shape.head_size).to(shape.dtype).unbind()
+        return key, value
+
+    @override
+    def run(
+        self,
+        common: CommonAttentionMetadata,
+        clean: CommonAttentionMetadata,
+        shape: Shape,
+        seed: int = 0,
+        route: Route = built,
+    ) -> Tensor:
+        layer = SINK.layer("l0", shape.heads)
+        layer.set_sinks(*self.sinks(shape))
+        config = EngineConfig(max_model_len=MODEL_LEN, dtype=shape.dtype, layers={"l0": shape.heads})
+        spec = self.sink_spec(shape)
+        group = SINK.bind(spec, [layer], config, CPU)
+        keys, values = self.caches(clean, shape, seed)
+        count = spec.num_shared_blocks
+        cache = torch.full(group.kv_cache_shape(len(keys) + count), torch.nan, dtype=group.kv_cache_dtype())
+        for half, pages in zip(split_kv(cache, shape.heads.kv_cache_layout), (keys, values), strict=True):
+            half[: len(keys)] = pages
+        blocks = range(len(keys), len(keys) + count)
+        group.fill_shared_blocks({layer: cache}, blocks)
+        table = common.block_table_tensor
+        front = torch.tensor(blocks, dtype=table.dtype).repeat(len(table), 1)
+        # Rows of padding have no sinks, either.
+        front[clean.num_reqs :] = table[clean.num_reqs :, :1]
+        common = replace(common, block_table_tensor=torch.cat((front, table), 1))
+        query, key, value = inputs_of(common, shape, seed)
+        return layer.impl.forward(query, key, value, kv_cache=cache, attn_metadata=route(group.builder, common))
+
+    @override
+    def expect(self, clean: CommonAttentionMetadata, shape: Shape, dtype: torch.dtype, seed: int = 0) -> Tensor:
+        keys, values = (pages.to(dtype) for pages in self.caches(clean, shape, seed))
+        query, key, value = (tensor.to(dtype) for tensor in inputs_of(clean, shape, seed))
+        reference.write_kv_cache(key, value, keys, values, clean.slot_mapping)
+        rows = [self._row(clean, row, keys, values, shape, dtype) for row in range(clean.num_reqs)]
+        counts = torch.tensor([0, *(len(row_keys) for row_keys, _ in rows)], dtype=torch.int32)
+        none = keys.new_empty(0, *keys.shape[2:])
+        return reference.varlen_attention(
+            query,
+            torch.cat([none, *(row_keys for row_keys, _ in rows)]),
+            torch.cat([none, *(row_values for _, row_values in rows)]),
+            cu_seqlens_q=clean.query_start_loc,
+            cu_seqlens_k=counts.cumsum(0).int(),
+            max_seqlen_q=clean.max_query_len,
+            max_seqlen_k=int(counts.max()),
+            scale=shape.scale,
+            causal=True,
+        )
+
+    def _row(
+        self, clean: CommonAttentionMetadata, row: int, keys: Tensor, values: Tensor, shape: Shape, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
+        length = int(clean.seq_lens[row])
+        blocks = clean.block_table_tensor[row, : -(-length // shape.block_size)].long()
+        front = slice(0, self.sink_len if length else 0)
+        key, value = (sinks.to(dtype)[front] for sinks in self.sinks(shape))
+        own = (pages[blocks].flatten(0, 1)[:length] for pages in (keys, values))
+        return torch.cat((key, next(own))), torch.cat((value, next(own)))
 
 
 class QuantisedRig(Rig):
@@ -303,8 +392,12 @@ RIGS: tuple[Rig, ...] = (
     EncoderOnlyRig("encoder_only", scored=True),
     CrossRig("cross"),
     CrossRig("cross", scored=True),
+    SinkRig(4),
+    SinkRig(3),
     LatentRig("mla"),
+    LatentRig("mla", drafts=3),
     SparseRig("mla_sparse"),
+    SparseRig("mla_sparse", drafts=3),
     IndexRig("indexer"),
     *(QuantisedRig(mode) for mode in FORMATS),
 )

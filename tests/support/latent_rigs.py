@@ -11,7 +11,7 @@ from typing_extensions import override
 from genericbuilders.backends.indexer import INDEXER, IndexerInputs
 from genericbuilders.backends.mla import MLA, MLAInputs
 from genericbuilders.backends.mla_sparse import MLA_SPARSE, MLASparseInputs
-from genericbuilders.config import EngineConfig, LatentLayerConfig
+from genericbuilders.config import EngineConfig, LatentLayerConfig, LayerConfig
 from genericbuilders.kernels.sparse import reference as sparse_reference
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.sparse_config import IndexLayerConfig, SparseLatentLayerConfig
@@ -39,7 +39,22 @@ def latent_spec(shape: Shape) -> MLAAttentionSpec:
 
 
 class LatentRig(Rig):
-    """Dense latent attention."""
+    """Dense latent attention.
+
+    Args:
+        name: the back end's.
+        drafts: draft tokens that a decode may have.
+    """
+
+    def __init__(self, name: str, drafts: int = 0) -> None:
+        super().__init__(name + "-drafts" * (drafts > 0))
+        self.drafts = drafts
+
+    def config(self, shape: Shape, heads: LayerConfig) -> EngineConfig:
+        """The run's settings."""
+        return EngineConfig(
+            max_model_len=MODEL_LEN, dtype=shape.dtype, num_speculative_tokens=self.drafts, layers={"l0": heads}
+        )
 
     @override
     def run(
@@ -52,8 +67,7 @@ class LatentRig(Rig):
     ) -> Tensor:
         heads = LatentLayerConfig(shape.num_heads, RANK, NOPE, ROPE, VALUE, shape.scale)
         layer = MLA.layer("l0", heads)
-        config = EngineConfig(max_model_len=MODEL_LEN, dtype=shape.dtype, layers={"l0": heads})
-        group = MLA.bind(latent_spec(shape), [layer], config, CPU)
+        group = MLA.bind(latent_spec(shape), [layer], self.config(shape, heads), CPU)
         cache = self.pages(clean, shape, (RANK + ROPE,), seed)
         metadata = route(group.builder, common)
         return layer.impl.forward(latent_inputs(common, shape, seed), kv_cache=cache, attn_metadata=metadata)
@@ -88,8 +102,7 @@ class SparseRig(LatentRig):
     ) -> Tensor:
         heads = SparseLatentLayerConfig(shape.num_heads, RANK, NOPE, ROPE, VALUE, shape.scale, topk=TOPK)
         layer = MLA_SPARSE.layer("l0", heads)
-        config = EngineConfig(max_model_len=MODEL_LEN, dtype=shape.dtype, layers={"l0": heads})
-        group = MLA_SPARSE.bind(latent_spec(shape), [layer], config, CPU)
+        group = MLA_SPARSE.bind(latent_spec(shape), [layer], self.config(shape, heads), CPU)
         cache = self.pages(clean, shape, (RANK + ROPE,), seed)
         new = latent_inputs(common, shape, seed)
         # Tokens of padding select nothing.

@@ -136,7 +136,9 @@ class NativeAttention:
         if (
             dtype is None
             or not (query.dtype == key_cache.dtype == value_cache.dtype == out.dtype)
-            or not (query_strides[2] == kept_key[3] == kept_value[3] == out_strides[2] == table_strides[1] == 1)
+            or not (query_strides[2] == kept_key[3] == kept_value[3] == out_strides[2] == 1)
+            # A table of one column, or of no rows, has strides that mean nothing.
+            or (table_strides[1] != 1 and table_columns > 1 and table_rows > 0)
             or cache_head_size != head_size
             or num_heads % num_kv_heads
             or value_cache.shape != (num_blocks, block_size, num_kv_heads, value_head_size)
