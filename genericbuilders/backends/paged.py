@@ -283,13 +283,12 @@ class PagedImpl(CachedImpl[P]):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        names = ("forward", "forward_rotary")
-        own = [name for name in names if name in vars(cls)]
-        if len(own) == 1:
-            raise TypeError(
-                f"{cls.__qualname__} overrides {own[0]}() and not {names[1 - names.index(own[0])]}(), which models call as "
-                "well; override attend(), to which both lead, or both"
-            )
+        for name, other in (("forward", "forward_rotary"), ("forward_rotary", "forward")):
+            if name in vars(cls) and other not in vars(cls):
+                raise TypeError(
+                    f"{cls.__qualname__} overrides {name}() and not {other}(), which models call as well; override "
+                    "attend(), to which both lead, or both"
+                )
 
     @override
     def forward(self, query: Tensor, key: Tensor, value: Tensor, kv_cache: Tensor, attn_metadata: P) -> Tensor:
