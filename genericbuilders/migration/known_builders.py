@@ -43,7 +43,12 @@ SPEC_PARENTS: Mapping[str, str] = {
 """Each of vLLM's specs, and the one that it derives from."""
 
 OUR_ROOTS = frozenset(
-    {"genericbuilders.builder.AttentionMetadataBuilder", "genericbuilders_vllm.base.AttentionMetadataBuilder"}
+    {
+        "genericbuilders.backends.paged.PagedMetadataBuilder",
+        "genericbuilders.backends.paged.PlainCacheBuilder",
+        "genericbuilders.builder.AttentionMetadataBuilder",
+        "genericbuilders_vllm.base.AttentionMetadataBuilder",
+    }
 )
 """The bases with two type parameters: for this library's own engine, and for builders that run inside vLLM."""
 

@@ -164,7 +164,7 @@ def main() -> None:
                             samples.setdefault((backend, kind, name), []).append(pair)
     report(samples, arguments.rounds, arguments.iterations)
     for name, reason in peer.stops.items():
-        print(f"\nvLLM's {name} cannot run here:\n{reason}")
+        print(f"\nvLLM's {name} cannot run here: {reason.strip().splitlines()[-1]}")
 
 
 def report(samples: Mapping[tuple[str, str, str], list[tuple[float, float]]], rounds: int, iterations: int) -> None:

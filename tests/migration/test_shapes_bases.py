@@ -223,10 +223,15 @@ def test_quoted_metadata() -> None:
 
 
 def test_already_generic() -> None:
-    for base in ("genericbuilders.builder", "genericbuilders_vllm.base"):
+    for module, base in (
+        ("genericbuilders.builder", "AttentionMetadataBuilder"),
+        ("genericbuilders_vllm.base", "AttentionMetadataBuilder"),
+        ("genericbuilders.backends.paged", "PagedMetadataBuilder"),
+        ("genericbuilders.backends.paged", "PlainCacheBuilder"),
+    ):
         source = (
-            f"from {base} import AttentionMetadataBuilder\nfrom genericbuilders.specs import MambaSpec\n\n\n"
-            f"class Meta:\n    pass\n\n\nclass Mine(AttentionMetadataBuilder[Meta, MambaSpec]):{BODY}"
+            f"from {module} import {base}\nfrom genericbuilders.specs import MambaSpec\n\n\n"
+            f"class Meta:\n    pass\n\n\nclass Mine({base}[Meta, MambaSpec]):{BODY}"
         )
         made = migrate_text(source)
         assert made.text() == source
