@@ -95,8 +95,11 @@ def check_queries(common: CommonAttentionMetadata, *, bare: bool) -> None:
     starts: Ints = common.query_start_loc_cpu.numpy()[: common.num_reqs + 1]
     lens: Ints = common.seq_lens_cpu.numpy()[: common.num_reqs]
     counts = starts[1:] - starts[:-1]
+    wrong = counts > lens
+    if not np.count_nonzero(wrong):
+        return
     # What the buffers hold for a row without tokens is nobody's length.
-    wrong = (counts > lens) & (counts > 0)
+    wrong &= counts > 0
     if bare:
         wrong &= lens != 0
     if np.count_nonzero(wrong):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -19,6 +20,7 @@ from genericbuilders.backends.host import check_queries
 from genericbuilders.backends.paged import PagedImpl, PagedMetadata, PagedMetadataBuilder, packings
 from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.config import AttentionLayerConfig, EngineConfig, check_heads, check_reach
+from genericbuilders.kernels.ints import Ints, tensor_of
 from genericbuilders.kernels.select import AttentionKernels
 from genericbuilders.metadata import CommonAttentionMetadata
 from genericbuilders.specs import SinkFullAttentionSpec, cdiv
@@ -132,6 +134,12 @@ class SinkMetadataBuilder(PagedMetadataBuilder[SinkMetadata, SinkFullAttentionSp
 
     def _with_sinks(self, common: CommonAttentionMetadata) -> Tensor:
         """``[num_reqs]``: each row's length with the sinks; rows without a sequence stay empty."""
+        if self.device.type == "cpu":
+            own: Ints = common.seq_lens.numpy()[: common.num_reqs]
+            grown = own + own.dtype.type(self.kv_cache_spec.sink_len)
+            if np.count_nonzero(own) < len(own):
+                grown[own == 0] = 0
+            return tensor_of(grown)
         lens = common.seq_lens[: common.num_reqs]
         kept = None if self._lens is None or len(lens) > len(self._lens) else self._lens[: len(lens)]
         return torch.add(lens, lens.clamp(max=1), alpha=self.kv_cache_spec.sink_len, out=kept)

@@ -16,6 +16,7 @@ builders, the fields of what each one builds, and what cannot be built, with the
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import json
@@ -199,6 +200,9 @@ def _builder(backend: str, module: str, name: str, config: Any) -> Any:
     elif backend == "sink":
         wrap = importlib.import_module(f"{layers}.static_sink_attention").create_static_sink_attention_backend
         kind = wrap(found.FlashAttentionBackend, SINK_LEN).get_builder_cls()
+        # It counts the sinks among a request's tokens, which the batches leave no room for.
+        config = copy.deepcopy(config)
+        config.model_config.max_model_len += SINK_LEN
     elif backend in ("encoder_only", "cross"):
         wrap = getattr(importlib.import_module(f"{layers}.{backend}_attention"), f"create_{backend}_attention_backend")
         kind = wrap(found.FlashAttentionBackend).get_builder_cls()
