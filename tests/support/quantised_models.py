@@ -8,8 +8,9 @@ from quantised_caches import make_codec
 from torch import Tensor
 from typing_extensions import override
 
-from genericbuilders.adapter import AttentionLayer, BackendAdapter
+from genericbuilders.adapter import AnyAttentionLayer, BackendAdapter
 from genericbuilders.backends.flash_attn import (
+    FLASH_ATTN,
     FlashAttentionImpl,
     FlashAttentionMetadata,
     FlashAttentionMetadataBuilder,
@@ -24,7 +25,7 @@ from genericbuilders_transformers.quantised import quantised_layers
 
 __all__ = ["RoundTripImpl", "StoringImpl", "attention_of", "put_layers", "quantise", "round_trip"]
 
-Placed = tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]
+Placed = tuple[AnyAttentionLayer, PlacedLayer]
 
 
 def attention_of(model: TransformersModel) -> Mapping[int, Placed]:
@@ -103,6 +104,8 @@ def round_trip(model: TransformersModel, mode: KVQuantMode) -> list[RoundTripImp
     made: dict[int, Placed] = {}
     impls: list[RoundTripImpl] = []
     for index, (layer, placed) in attention_of(model).items():
+        if not FLASH_ATTN.made(layer):
+            raise TypeError(f"layer {layer.name!r} runs on {layer.adapter.name!r}")
         mine = ROUND_TRIP.layer(layer.name, layer.impl.layer)
         if not isinstance(mine.impl, RoundTripImpl):
             raise TypeError(f"the adapter made a {type(mine.impl).__name__}")
