@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from genericbuilders.adapter import Layer, Step
+from genericbuilders.adapter import AttentionAdapter, Layer, Step
 from genericbuilders.request_encoder import RequestEncoder
 from genericbuilders.specs import KVCacheSpec, KVQuantMode, MambaCacheMode
 
@@ -152,6 +152,7 @@ class LoadOptions:
         kv_cache_dtype: how the caches of attention layers are quantised; ``NONE`` keeps them in ``dtype``.
         fast_prefill: run layers that share another's cache for the tokens alone whose logits are wanted. It changes no
             result; without it they run for all tokens.
+        attention: the back end of layers that attend over plain keys and values; ``None``: the loader's choice.
     """
 
     device: torch.device
@@ -161,6 +162,7 @@ class LoadOptions:
     mamba_block_size: int | None = None
     kv_cache_dtype: KVQuantMode = KVQuantMode.NONE
     fast_prefill: bool = True
+    attention: AttentionAdapter | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ that starts to pass is an error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import assert_type
 
 import pytest
@@ -31,10 +31,23 @@ from toy_backends import (
 )
 from typing_extensions import TypeVar, override
 
-from genericbuilders.adapter import Adapter, AttentionLayer, BackendAdapter, BindError, BoundGroup, Group, Step
+from genericbuilders.adapter import (
+    Adapter,
+    AnyAttentionLayer,
+    AttentionAdapter,
+    AttentionLayer,
+    BackendAdapter,
+    BindError,
+    BoundGroup,
+    Group,
+    Layer,
+    Step,
+)
+from genericbuilders.backends import BUILT_IN
 from genericbuilders.builder import AttentionImpl, AttentionMetadataBuilder
 from genericbuilders.metadata import BuildInput, CommonAttentionMetadata
 from genericbuilders.registry import Registry, Selection, SpecGroup
+from genericbuilders.rotary import Rotary
 from genericbuilders.specs import AttentionSpec, FullAttentionSpec, KVCacheSpec, MambaSpec, UniformTypeKVCacheSpecs
 
 T = TypeVar("T")
@@ -195,6 +208,69 @@ def test_registry_answers_at_the_types_it_can_know() -> None:
     assert_type(bound.spec, MambaSpec)
     assert_type(registry.for_spec(FULL_SPEC), Selection[FullAttentionSpec])
     assert state.owns(bound.group)
+
+
+def test_a_back_end_of_attention_by_name_makes_layers_that_find_their_metadata_themselves() -> None:
+    chosen = Registry([dense_adapter()]).by_name("dense")
+    assert isinstance(chosen, AttentionAdapter)
+    # No metadata type is left unknown: with BackendAdapter it would be.
+    attention = assert_type(chosen, AttentionAdapter)
+    layer = assert_type(attention.layer("l0", HEADS), AnyAttentionLayer)
+    group = attention.bind_any(FULL_SPEC, [layer], CONFIG, CPU)
+    step = Step()
+    group.build(one_request(), step)
+    query = torch.arange(32.0).view(1, 4, 8)
+    caches: Mapping[Layer, torch.Tensor] = {layer: torch.zeros(1)}
+    # The toy multiplies by the key-value heads that its metadata holds.
+    assert torch.equal(assert_type(layer.attend(query, query, query, step, caches), torch.Tensor), 2 * query)
+    turned = layer.attend_rotary(query, query, query, Rotary(torch.zeros(1, 8), torch.ones(1, 8)), step, caches)
+    assert torch.equal(turned, 2 * torch.cat((-query[..., 4:], query[..., :4]), dim=-1))
+    with pytest.raises(KeyError, match="nothing is held for <AttentionLayer 'l0'>"):
+        layer.attend(query, query, query, Step(), caches)
+    with pytest.raises(KeyError, match="l0"):
+        layer.attend(query, query, query, step, {})
+
+
+def test_nothing_of_one_back_ends_own_is_on_an_attention_layer_of_any() -> None:
+    def kernel(layer: AnyAttentionLayer) -> object:
+        return layer.impl  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType] - whose M it reads is not known
+
+    def metadata(layer: AnyAttentionLayer, step: Step) -> object:
+        return step[layer]  # type: ignore[index]  # pyright: ignore[reportArgumentType, reportUnknownVariableType] - the key has no M
+
+    dense = dense_adapter()
+    layer = dense.layer("l0", HEADS)
+    step = Step()
+    dense.bind(FULL_SPEC, [layer], CONFIG, CPU).build(one_request(), step)
+    assert kernel(layer) is layer.impl
+    assert metadata(layer, step) is step[layer]
+
+
+def test_made_leads_back_to_a_layers_type() -> None:
+    first, second = dense_adapter("first"), dense_adapter("second")
+    layer: Layer = second.layer("l0", HEADS)
+    owner = "nobody"
+    if first.made(layer):
+        owner = "first"
+    elif second.made(layer):
+        owner = assert_type(layer, AttentionLayer[DenseMetadata]).name
+    assert owner == "l0"
+    # A layer that stores nothing is the adapter's too, but no target for another.
+    assert not second.made(second.sharing_layer("l1", HEADS, second.layer("l0", HEADS)))
+
+
+def test_only_attention_over_plain_keys_and_values_is_an_attention_adapter() -> None:
+    assert {adapter.name for adapter in BUILT_IN if not isinstance(adapter, AttentionAdapter)} == {
+        "mla",
+        "mla_sparse",
+        "indexer",
+        "mamba1",
+        "mamba2",
+        "gdn",
+        "linear",
+        "bailing_linear",
+        "short_conv",
+    }
 
 
 def test_accepts_narrows_a_spec() -> None:

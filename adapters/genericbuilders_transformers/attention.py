@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 from transformers import AttentionInterface
 
-from genericbuilders.adapter import AttentionLayer, SharingLayer
+from genericbuilders.adapter import AnyAttentionLayer, SharingLayer
 from genericbuilders.backends.flash_attn import FlashAttentionMetadata
 from genericbuilders.model import ForwardContext
 
@@ -33,7 +33,7 @@ class LayerCalls:
         kept: ``[num_logits]`` int64: the tokens that layers which share caches run for; ``None`` for all.
     """
 
-    layers: Mapping[int, AttentionLayer[FlashAttentionMetadata]]
+    layers: Mapping[int, AnyAttentionLayer]
     context: ForwardContext
     sharing: Mapping[int, SharingLayer[FlashAttentionMetadata]] = field(
         default_factory=dict[int, SharingLayer[FlashAttentionMetadata]]
@@ -79,12 +79,7 @@ def _paged_attention(
             query[0].transpose(0, 1), kv_cache=context.kv_caches[reader], attn_metadata=context.step[reader]
         )
         return read[None], None
-    layer = layer_calls.layers[module.layer_idx]
-    out = layer.impl.forward(
-        query[0].transpose(0, 1),
-        key[0].transpose(0, 1),
-        value[0].transpose(0, 1),
-        kv_cache=context.kv_caches[layer],
-        attn_metadata=context.step[layer],
+    out = layer_calls.layers[module.layer_idx].attend(
+        query[0].transpose(0, 1), key[0].transpose(0, 1), value[0].transpose(0, 1), context.step, context.kv_caches
     )
     return out[None], None

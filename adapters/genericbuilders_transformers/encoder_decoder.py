@@ -17,6 +17,7 @@ from transformers import (
 )
 from typing_extensions import override
 
+from genericbuilders.adapter import AttentionAdapter
 from genericbuilders.model import ForwardContext, LoadedModel, LoadError, LoadOptions, Model, PlacedLayer
 from genericbuilders_transformers.mixers.base import MixerPlace, RunningStep
 from genericbuilders_transformers.mixers.decoder import cross_attention, self_attention
@@ -31,7 +32,9 @@ DECODER = "model.decoder"
 
 
 class EncoderDecoderModel(Model):
-    """Runs a decoder of transformers with attention over its own tokens on `FLASH_ATTN`, over the encoder's on `CROSS`.
+    """Runs a decoder of transformers with attention over the encoder's tokens on `CROSS`.
+
+    Attention over its own tokens runs on `FLASH_ATTN`, or on another back end that is asked for.
 
     The encoder stays transformers' own, and runs once for each request.
 
@@ -41,6 +44,7 @@ class EncoderDecoderModel(Model):
         max_model_len: tokens that the decoder's positions reach.
         block_size: tokens in one cache block.
         eos_token_ids: tokens that end a text.
+        attention: the back end of attention over the decoder's own tokens; ``None`` takes `FLASH_ATTN`.
 
     Raises:
         LoadError: the model has modules that this adapter does not know.
@@ -53,6 +57,7 @@ class EncoderDecoderModel(Model):
         max_model_len: int,
         block_size: int,
         eos_token_ids: frozenset[int],
+        attention: AttentionAdapter | None,
     ) -> None:
         config = hf.config
         hf.eval()
@@ -69,7 +74,7 @@ class EncoderDecoderModel(Model):
                 MixerPlace(f"{DECODER}.layers.{index}.{name}", block_size, block_size, "none", hf.dtype, self._running)
                 for name in ("self_attn", "encoder_attn")
             )
-            own = self_attention(hf.get_submodule(place.name), place)
+            own = self_attention(hf.get_submodule(place.name), place, attention)
             cross = cross_attention(hf.get_submodule(other.name), other, max_encoder_len)
             hf.set_submodule(place.name, own)
             hf.set_submodule(other.name, cross)
@@ -103,10 +108,15 @@ class BartServed(EncoderDecoderModel):
     """BART: its encoder reads text."""
 
     def __init__(
-        self, hf: BartForConditionalGeneration, *, block_size: int, eos_token_ids: frozenset[int] = frozenset()
+        self,
+        hf: BartForConditionalGeneration,
+        *,
+        block_size: int,
+        eos_token_ids: frozenset[int] = frozenset(),
+        attention: AttentionAdapter | None = None,
     ) -> None:
         reach = hf.config.max_position_embeddings
-        super().__init__(hf, reach, reach, block_size, eos_token_ids)
+        super().__init__(hf, reach, reach, block_size, eos_token_ids, attention)
         self.hf = hf
         self.encoder = BartEncoding(hf)
 
@@ -129,10 +139,16 @@ class WhisperServed(EncoderDecoderModel):
     """Whisper: its encoder reads spectrograms."""
 
     def __init__(
-        self, hf: WhisperForConditionalGeneration, *, block_size: int, eos_token_ids: frozenset[int] = frozenset()
+        self,
+        hf: WhisperForConditionalGeneration,
+        *,
+        block_size: int,
+        eos_token_ids: frozenset[int] = frozenset(),
+        attention: AttentionAdapter | None = None,
     ) -> None:
         config = hf.config
-        super().__init__(hf, config.max_source_positions, config.max_target_positions, block_size, eos_token_ids)
+        reaches = config.max_source_positions, config.max_target_positions
+        super().__init__(hf, *reaches, block_size, eos_token_ids, attention)
         self.hf = hf
         self.encoder = WhisperEncoding(hf)
 
@@ -170,9 +186,12 @@ def load_encoder_decoder(path: Path, options: LoadOptions) -> LoadedModel:
     eos = eos_token_ids(hf.config, hf.generation_config) | frozenset(tokenizer.eos_token_ids)
     try:
         hf.to(options.device)
+        block_size, attention = options.block_size, options.attention
         if isinstance(hf, BartForConditionalGeneration):
-            return LoadedModel(BartServed(hf, block_size=options.block_size, eos_token_ids=eos), tokenizer)
-        return LoadedModel(WhisperServed(hf, block_size=options.block_size, eos_token_ids=eos), tokenizer)
+            bart = BartServed(hf, block_size=block_size, eos_token_ids=eos, attention=attention)
+            return LoadedModel(bart, tokenizer)
+        whisper = WhisperServed(hf, block_size=block_size, eos_token_ids=eos, attention=attention)
+        return LoadedModel(whisper, tokenizer)
     except LoadError as error:
         raise LoadError(f"{path}: {error}") from None
 

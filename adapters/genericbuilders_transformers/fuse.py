@@ -97,14 +97,8 @@ class _FusedDecoderLayer(nn.Module):
             key = self._norm(self.key_norm, key.reshape(-1, heads.head_size)).view_as(key)
         layer, context = layer_calls.layers[self.index], layer_calls.context
         cos, sin = position_embeddings
-        out = layer.impl.forward_rotary(
-            query,
-            key,
-            value,
-            rotary=Rotary(cos[0], sin[0]),
-            kv_cache=context.kv_caches[layer],
-            attn_metadata=context.step[layer],
-        )
+        rotary = Rotary(cos[0], sin[0])
+        out = layer.attend_rotary(query, key, value, rotary, context.step, context.kv_caches)
         return out.view(num_tokens, -1)
 
     def _norm(self, norm: RMSNorm, hidden: Tensor) -> Tensor:

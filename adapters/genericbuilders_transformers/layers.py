@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from genericbuilders.adapter import AttentionLayer
+from genericbuilders.adapter import AnyAttentionLayer, AttentionAdapter
 from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
-from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
+from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.config import AttentionLayerConfig
 from genericbuilders.model import LoadError, PlacedLayer
 from genericbuilders.specs import (
@@ -70,24 +70,29 @@ def layer_reach(config: PretrainedConfig, index: int) -> tuple[int | None, int |
 
 
 def attention_layers(
-    hf: PreTrainedModel, indices: Iterable[int], heads: AttentionLayerConfig, block_size: int
-) -> Mapping[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]]:
-    """The layers that attend, by their place in the model: for reading their metadata, and for the engine.
+    hf: PreTrainedModel,
+    indices: Iterable[int],
+    heads: AttentionLayerConfig,
+    block_size: int,
+    attention: AttentionAdapter | None = None,
+) -> Mapping[int, tuple[AnyAttentionLayer, PlacedLayer]]:
+    """The layers that attend, by their place in the model: for running them, and for the engine.
 
     Args:
         hf: the model.
         indices: the places of its attention layers.
         heads: what they are made of.
         block_size: tokens in one cache block.
+        attention: the back end of all but those that attend within chunks; ``None`` takes `FLASH_ATTN`.
 
     Raises:
         LoadError: a layer is of a type that is not served, or chunks are no multiple of the block size.
     """
-    found: dict[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]] = {}
-    for index, (name, layer) in layer_configs(hf, indices, heads).items():
-        adapter = FLASH_ATTN if layer.attention_chunk_size is None else CHUNKED_LOCAL
-        typed = adapter.layer(name, layer)
-        found[index] = typed, PlacedLayer(typed, _spec(layer, block_size, hf.dtype))
+    chosen = FLASH_ATTN if attention is None else attention
+    found: dict[int, tuple[AnyAttentionLayer, PlacedLayer]] = {}
+    for index, (name, config) in layer_configs(hf, indices, heads).items():
+        layer = (chosen if config.attention_chunk_size is None else CHUNKED_LOCAL).layer(name, config)
+        found[index] = layer, PlacedLayer(layer, _spec(config, block_size, hf.dtype))
     return found
 
 

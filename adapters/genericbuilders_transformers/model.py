@@ -13,7 +13,7 @@ from transformers.modeling_rope_utils import RopeParameters
 from transformers.utils import logging
 from typing_extensions import override
 
-from genericbuilders.adapter import AttentionLayer, SharingLayer
+from genericbuilders.adapter import AnyAttentionLayer, AttentionAdapter, SharingLayer
 from genericbuilders.backends.flash_attn import FlashAttentionMetadata
 from genericbuilders.model import ForwardContext, LoadedModel, LoadError, LoadOptions, Model
 from genericbuilders.specs import KVQuantMode, MambaCacheMode
@@ -22,7 +22,7 @@ from genericbuilders_transformers.families import attention_indices, family_of, 
 from genericbuilders_transformers.fuse import fuse_layers
 from genericbuilders_transformers.layers import attention_heads, attention_layers, layer_reach
 from genericbuilders_transformers.mixers.base import RunningStep
-from genericbuilders_transformers.quantised import quantised_layers
+from genericbuilders_transformers.quantised import quantised_layers, unquantised
 from genericbuilders_transformers.sharing import shared_caches, sharing_layers, skip_tokens
 from genericbuilders_transformers.tokenizer import HFTokenizer
 
@@ -35,7 +35,9 @@ UNBOUNDED_MODEL_LEN = 1 << 16
 
 
 class TransformersModel(Model):
-    """Runs ``hf`` with its attention on `FLASH_ATTN` or `CHUNKED_LOCAL`, and other layers on back ends of their own.
+    """Runs ``hf`` with its attention on `FLASH_ATTN`, or on another back end that is asked for, and on `CHUNKED_LOCAL`.
+
+    Other layers run on back ends of their own.
 
     Args:
         hf: the model, on its device, in its dtype; changed in place, so that it runs through this class only.
@@ -46,6 +48,7 @@ class TransformersModel(Model):
         mamba_block_size: tokens between two of them; ``None`` takes ``block_size``.
         kv_cache_dtype: how the caches of attention layers are quantised, which then run on another back end.
         fast_prefill: run layers that share another's cache for the tokens alone whose logits are wanted.
+        attention: the back end of layers that attend over full sequences or windows; ``None`` takes `FLASH_ATTN`.
 
     Attributes:
         attention_layers: the layers that attend over caches of their own, by their place in the model.
@@ -67,6 +70,7 @@ class TransformersModel(Model):
         mamba_block_size: int | None = None,
         kv_cache_dtype: KVQuantMode = KVQuantMode.NONE,
         fast_prefill: bool = True,
+        attention: AttentionAdapter | None = None,
     ) -> None:
         config = hf.config
         check_supported(config)
@@ -82,7 +86,7 @@ class TransformersModel(Model):
         states = block_size if mamba_block_size is None else mamba_block_size
         mixers = place_mixers(hf, block_size, states, mamba_cache_mode, self._running)
         placed = {index: mixer.all_placed for index, mixer in mixers.items()}
-        self.attention_layers: Mapping[int, AttentionLayer[FlashAttentionMetadata]] = {}
+        self.attention_layers: Mapping[int, AnyAttentionLayer] = {}
         self.sharing_layers: Mapping[int, SharingLayer[FlashAttentionMetadata]] = {}
         self.num_fused_layers = 0
         indices = attention_indices(config)
@@ -91,6 +95,10 @@ class TransformersModel(Model):
                 "no layer of it caches plain keys and values, so that there is nothing to quantise to "
                 f"{kv_cache_dtype.name}"
             )
+        if not indices and attention is not None:
+            raise LoadError(
+                f"no layer of it attends over plain keys and values, so that none can run on {attention.name!r}"
+            )
         if indices or is_latent(config):
             # Under a name that has no mask function, transformers makes no masks; nobody would read them.
             register_attention()
@@ -98,7 +106,8 @@ class TransformersModel(Model):
         if indices:
             heads, shared = attention_heads(config), shared_caches(config)
             own = [index for index in indices if index not in shared]
-            made = quantised_layers(attention_layers(hf, own, heads, block_size), kv_cache_dtype)
+            made = attention_layers(hf, own, heads, block_size, unquantised(attention, kv_cache_dtype))
+            made = quantised_layers(made, kv_cache_dtype)
             self.attention_layers = {index: layer for index, (layer, _) in made.items()}
             placed |= {index: (each,) for index, (_, each) in made.items()}
             readers = sharing_layers(hf, shared, made, heads, fast_prefill=fast_prefill)
@@ -155,6 +164,7 @@ def load_transformers_model(path: Path, options: LoadOptions) -> LoadedModel:
             mamba_block_size=options.mamba_block_size,
             kv_cache_dtype=options.kv_cache_dtype,
             fast_prefill=options.fast_prefill,
+            attention=options.attention,
         )
     except LoadError as error:
         raise LoadError(f"{path}: {error}") from None

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from genericbuilders.adapter import AttentionLayer
-from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
+from genericbuilders.adapter import AnyAttentionLayer, AttentionAdapter
+from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.quantised import quantised_backend
 from genericbuilders.backends.quantised_base import check_quantisable, quantised_spec
 from genericbuilders.model import LoadError, PlacedLayer
 from genericbuilders.specs import FullAttentionSpec, KVQuantMode
 
-__all__ = ["quantised_layers"]
+__all__ = ["quantised_layers", "unquantised"]
 
 
 def quantised_layers(
-    made: Mapping[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]], mode: KVQuantMode
-) -> Mapping[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]]:
+    made: Mapping[int, tuple[AnyAttentionLayer, PlacedLayer]], mode: KVQuantMode
+) -> Mapping[int, tuple[AnyAttentionLayer, PlacedLayer]]:
     """The same attention layers with caches in ``mode``, on the back end that reads them.
 
     Args:
@@ -32,15 +32,40 @@ def quantised_layers(
     return {index: _quantised(layer, placed, mode) for index, (layer, placed) in made.items()}
 
 
+def unquantised(attention: AttentionAdapter | None, mode: KVQuantMode) -> AttentionAdapter | None:
+    """The back end to make attention layers on, before `quantised_layers` moves them to the one that quantises.
+
+    Args:
+        attention: the back end that is asked for; ``None`` for none.
+        mode: how caches are to be quantised.
+
+    Raises:
+        LoadError: they are, and on another back end than the one that is asked for; both are named.
+    """
+    if mode is KVQuantMode.NONE or attention is None:
+        return attention
+    try:
+        adapter = quantised_backend(mode)
+    except ValueError as error:
+        raise LoadError(str(error)) from None
+    if attention is not adapter:
+        raise LoadError(
+            f"caches in mode {mode.name} are served by {adapter.name!r}, not by {attention.name!r}, which is asked "
+            "for; leave one of the two out"
+        )
+    return None
+
+
 def _quantised(
-    layer: AttentionLayer[FlashAttentionMetadata], placed: PlacedLayer, mode: KVQuantMode
-) -> tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]:
-    spec, heads = placed.kv_cache_spec, layer.impl.layer
-    if layer.adapter is not FLASH_ATTN or not isinstance(spec, FullAttentionSpec):
+    layer: AnyAttentionLayer, placed: PlacedLayer, mode: KVQuantMode
+) -> tuple[AnyAttentionLayer, PlacedLayer]:
+    spec = placed.kv_cache_spec
+    if not FLASH_ATTN.made(layer) or not isinstance(spec, FullAttentionSpec):
         raise LoadError(
             f"layer {layer.name!r} runs on {layer.adapter.name!r} with a {type(spec).__name__}; only caches of full "
             f"attention can be quantised to {mode.name}"
         )
+    heads = layer.impl.layer
     try:
         adapter = quantised_backend(mode)
         check_quantisable(layer.name, heads)

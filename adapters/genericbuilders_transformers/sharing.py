@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from genericbuilders.adapter import AttentionLayer, SharingLayer
+from genericbuilders.adapter import AnyAttentionLayer, SharingLayer
 from genericbuilders.backends.fast_prefill import FAST_PREFILL
 from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
 from genericbuilders.config import AttentionLayerConfig
@@ -53,7 +53,7 @@ def shared_caches(config: PretrainedConfig) -> Mapping[int, int]:
 def sharing_layers(
     hf: PreTrainedModel,
     shared: Mapping[int, int],
-    stored: Mapping[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]],
+    stored: Mapping[int, tuple[AnyAttentionLayer, PlacedLayer]],
     heads: AttentionLayerConfig,
     *,
     fast_prefill: bool,
@@ -74,7 +74,7 @@ def sharing_layers(
     found: dict[int, tuple[SharingLayer[FlashAttentionMetadata], PlacedLayer]] = {}
     for index, (name, config) in layer_configs(hf, shared, heads).items():
         target, placed = stored[shared[index]]
-        if target.adapter is not FLASH_ATTN:
+        if not FLASH_ATTN.made(target):
             raise LoadError(
                 f"layer {name!r} shares the cache of layer {target.name!r}, which is one of {target.adapter.name!r}; "
                 f"served are those of {FLASH_ATTN.name!r}"

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, TypeGuard
 
+from torch import Tensor
 from typing_extensions import TypeVar, override
 
 from genericbuilders.adapter.bound import TypedAdapter, TypedLayer
-from genericbuilders.adapter.erased import Adapter
+from genericbuilders.adapter.erased import Adapter, AnyAttentionLayer, AttentionAdapter, Layer, Step
 from genericbuilders.adapter.sharing import SharingLayer
 from genericbuilders.builder import AttentionImpl, LayerImpl
 from genericbuilders.calls import IMPL_CALLS, Call
 from genericbuilders.config import AttentionLayerConfig
+from genericbuilders.rotary import Rotary
 from genericbuilders.specs import KVCacheSpec
 
 __all__ = ["AttentionLayer", "BackendAdapter"]
@@ -22,16 +24,36 @@ M = TypeVar("M")
 S = TypeVar("S", bound=KVCacheSpec, default=KVCacheSpec)
 
 
-class AttentionLayer(TypedLayer[M]):
+class AttentionLayer(TypedLayer[M], AnyAttentionLayer):
     """One attention layer: the key to its metadata in a `Step`, and its kernel."""
 
     def __init__(self, name: str, config: AttentionLayerConfig, adapter: Adapter, impl: AttentionImpl[M]) -> None:
         super().__init__(name, config, adapter)
         self.impl = impl
 
+    @override
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, step: Step, kv_caches: Mapping[Layer, Tensor]
+    ) -> Tensor:
+        return self.impl.forward(query, key, value, kv_cache=kv_caches[self], attn_metadata=step[self])
+
+    @override
+    def attend_rotary(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        rotary: Rotary,
+        step: Step,
+        kv_caches: Mapping[Layer, Tensor],
+    ) -> Tensor:
+        return self.impl.forward_rotary(
+            query, key, value, rotary=rotary, kv_cache=kv_caches[self], attn_metadata=step[self]
+        )
+
 
 @dataclass(frozen=True, eq=False)
-class BackendAdapter(TypedAdapter[M, S], Generic[M, S]):
+class BackendAdapter(TypedAdapter[M, S], AttentionAdapter, Generic[M, S]):
     """One attention back end: the builder decides ``M`` and ``S``; the implementation must read the same ``M``.
 
     Attributes:
@@ -54,9 +76,14 @@ class BackendAdapter(TypedAdapter[M, S], Generic[M, S]):
     def impl_calls(self) -> Sequence[Call]:
         return IMPL_CALLS
 
+    @override
     def layer(self, name: str, config: AttentionLayerConfig) -> AttentionLayer[M]:
         """A layer of this back end: the key to its metadata, with its kernel set up."""
         return AttentionLayer(name, config, self, self.impl(config))
+
+    def made(self, layer: Layer) -> TypeGuard[AttentionLayer[M]]:
+        """Whether this very adapter's `layer` made ``layer``; if so it is known at its type from here on."""
+        return layer.adapter is self and isinstance(layer, AttentionLayer)
 
     def sharing_layer(self, name: str, config: AttentionLayerConfig, target: AttentionLayer[M]) -> SharingLayer[M]:
         """A layer that stores nothing and attends over the cache of ``target``, an earlier layer.

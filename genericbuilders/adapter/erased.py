@@ -11,12 +11,22 @@ import torch
 from torch import Tensor
 
 from genericbuilders.builder import AttentionCGSupport
-from genericbuilders.config import CommonPrefixRule, EngineConfig, LayerConfig
+from genericbuilders.config import AttentionLayerConfig, CommonPrefixRule, EngineConfig, LayerConfig
 from genericbuilders.keys import Key, TypedMap
 from genericbuilders.metadata import CommonAttentionMetadata
+from genericbuilders.rotary import Rotary
 from genericbuilders.specs import KVCacheSpec
 
-__all__ = ["Adapter", "BackendUnavailableError", "BindError", "Group", "Layer", "Step"]
+__all__ = [
+    "Adapter",
+    "AnyAttentionLayer",
+    "AttentionAdapter",
+    "BackendUnavailableError",
+    "BindError",
+    "Group",
+    "Layer",
+    "Step",
+]
 
 
 class BindError(TypeError):
@@ -59,6 +69,45 @@ class Layer(Key):
         Raises:
             BindError: both layers are named.
         """
+
+
+class AnyAttentionLayer(Layer, ABC):
+    """A layer that attends over plain keys and values, of any back end. Its typed subclass is `AttentionLayer`.
+
+    Whoever does not know the type of its metadata lets it find metadata and cache itself.
+    """
+
+    @abstractmethod
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, step: Step, kv_caches: Mapping[Layer, Tensor]
+    ) -> Tensor:
+        """`AttentionImpl.forward` with the layer's own metadata and cache.
+
+        Args:
+            query: ``[num_tokens, num_heads, head_size]``.
+            key: ``[num_tokens, num_kv_heads, head_size]``.
+            value: ``[num_tokens, num_kv_heads, head_size]``.
+            step: this batch's metadata of all layers.
+            kv_caches: each layer's cache.
+
+        Returns:
+            ``[num_tokens, num_heads, head_size]``.
+
+        Raises:
+            KeyError: the step or the caches have nothing for this layer.
+        """
+
+    @abstractmethod
+    def attend_rotary(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        rotary: Rotary,
+        step: Step,
+        kv_caches: Mapping[Layer, Tensor],
+    ) -> Tensor:
+        """`attend` on ``query`` and ``key`` rotated by ``rotary``; see `AttentionImpl.forward_rotary`."""
 
 
 class Group(ABC):
@@ -171,3 +220,15 @@ class Adapter(ABC):
         """Why it cannot run here, or ``None`` if it can. Imports nothing."""
         missing = [name for name in self.requires if importlib.util.find_spec(name.partition(".")[0]) is None]
         return f"needs {', '.join(missing)}, not installed" if missing else None
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionAdapter(Adapter):
+    """A back end of attention over plain keys and values, without its types; `BackendAdapter` has them.
+
+    ``isinstance(adapter, AttentionAdapter)`` tells it from other back ends of a registry, and no type is unknown then.
+    """
+
+    @abstractmethod
+    def layer(self, name: str, config: AttentionLayerConfig) -> AnyAttentionLayer:
+        """A layer of this back end, with its kernel set up."""

@@ -130,9 +130,7 @@ def generate(
         bool,
         typer.Option("--show-cache-plan", help="Write how caches use memory, also for a model with one kind of layer."),
     ] = False,
-    backend: Annotated[
-        str | None, typer.Option(help="Refuse to run on another back end than this; see the command backends.")
-    ] = None,
+    backend: Annotated[str | None, typer.Option(help="Back end of attention layers; see the command backends.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Write one JSON object a prompt.")] = False,
 ) -> None:
     """Generate text. Results go to stdout, everything else to stderr."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from genericbuilders.adapter import Adapter
+from genericbuilders.adapter import Adapter, AttentionAdapter
 from genericbuilders.backends import BUILT_IN
 from genericbuilders.cache import CachePlan
 from genericbuilders.cli.errors import UserError, memory_errors, tell
@@ -18,7 +18,15 @@ from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.setup import EngineOptions, load_model, plan_model, prepare
 from genericbuilders.model import LoadedModel, LoadError, LoadOptions, Model, ModelLoader
 from genericbuilders.plugins import Discovery, discover
-from genericbuilders.specs import KVCacheSpec, KVQuantMode, MambaCacheMode, MambaSpec, iter_layer_specs
+from genericbuilders.specs import (
+    CrossAttentionSpec,
+    EncoderOnlyAttentionSpec,
+    KVCacheSpec,
+    KVQuantMode,
+    MambaCacheMode,
+    MambaSpec,
+    iter_layer_specs,
+)
 
 __all__ = ["Plan", "describe_caches", "make_engine", "make_plan", "start"]
 
@@ -28,7 +36,15 @@ MODEL_MEND = "use a smaller model, or --dtype bfloat16"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to load and how to serve it, checked as far as it can be without the model."""
+    """What to load and how to serve it, checked as far as it can be without the model.
+
+    Attributes:
+        model: the model's folder; ``None`` for the default model.
+        load: how to load it.
+        engine: how to serve it.
+        loaders: who may load it.
+        backend: the back end that was asked for: of attention layers if ``load.attention`` is it, else of all layers.
+    """
 
     model: Path | None
     load: LoadOptions
@@ -56,14 +72,15 @@ def make_plan(
         device: ``auto``, ``cpu`` or ``cuda``.
         dtype: ``auto``, or the name of one of torch's.
         options: how to serve.
-        backend: the name of the back end that the model's layers must have; ``None`` takes any.
+        backend: the name of a back end: of the model's attention layers if it is one of attention, else the one that
+            all layers must have; ``None`` takes what the loader chooses.
         mamba_cache_mode: which states of a request state-space layers keep.
         mamba_block_size: tokens between two of them; ``None`` takes the block size.
         kv_cache_dtype: ``auto``, ``fp8``, or the name of a `KVQuantMode` in small letters.
         fast_prefill: see `LoadOptions`.
 
     Raises:
-        UserError: an option is out of its range, or there is no such device.
+        UserError: an option is out of its range, there is no such device, or the back end cannot serve a decoder.
         DuplicateAdapterError: two adapters have one name.
         NoBackendError: there is no back end of that name.
     """
@@ -80,6 +97,8 @@ def make_plan(
         raise UserError(str(error)) from None
     if mamba_block_size is not None and mamba_block_size < 1:
         raise UserError(f"mamba_block_size is {mamba_block_size}; it must be at least 1")
+    found = discover(BUILT_IN)
+    adapter = None if backend is None else _backend(backend, found)
     load = LoadOptions(
         _device(device),
         None if dtype == "auto" else _dtype(dtype),
@@ -88,11 +107,11 @@ def make_plan(
         mamba_block_size,
         _quant_mode(kv_cache_dtype),
         fast_prefill,
+        adapter if isinstance(adapter, AttentionAdapter) else None,
     )
-    found = discover(BUILT_IN)
     for failure in found.failures:
         tell(f"entry point {failure.entry_point} was left out: {failure.reason}", "warning", "yellow")
-    return Plan(model, load, options, found.model_loaders, None if backend is None else _backend(backend, found))
+    return Plan(model, load, options, found.model_loaders, adapter)
 
 
 def start(plan: Plan, progress: Callable[[str], None], planned: Callable[[CachePlan], None] | None = None) -> Engine:
@@ -104,7 +123,8 @@ def start(plan: Plan, progress: Callable[[str], None], planned: Callable[[CacheP
         planned: told how the caches' memory is used, before it is taken.
 
     Raises:
-        UserError: the model or its caches do not fit into memory, or its layers have another back end.
+        UserError: the model or its caches do not fit into memory, or its layers have another back end than was asked
+            for.
         LoadError: it cannot be loaded.
         BindError: its layers and their back end do not belong together.
     """
@@ -118,12 +138,7 @@ def start(plan: Plan, progress: Callable[[str], None], planned: Callable[[CacheP
 def make_engine(loaded: LoadedModel, plan: Plan, planned: Callable[[CachePlan], None] | None = None) -> Engine:
     """The engine that serves a loaded model; see `start`."""
     if plan.backend is not None:
-        for placed in loaded.model.layers:
-            if placed.layer.adapter is not plan.backend:
-                raise UserError(
-                    f"--backend {plan.backend.name}: {placed.layer.name!r} runs on {placed.layer.adapter.name!r}, "
-                    "as its loader chose; leave --backend out"
-                )
+        _check_backend(loaded.model, plan.backend)
     try:
         if plan.engine.num_blocks is not None:
             _check_pool(loaded.model, plan.engine, plan.engine.num_blocks)
@@ -168,7 +183,32 @@ def _backend(name: str, found: Discovery) -> Adapter:
     reason = adapter.unavailable()
     if reason is not None:
         raise UserError(f"--backend {name}: it {reason}")
+    if isinstance(adapter, AttentionAdapter):
+        if adapter.reads is not None:
+            raise UserError(
+                f"--backend {name}: it stores nothing, but reads what {adapter.reads.name!r} has stored, so that a "
+                f"decoder's own layers cannot run on it; give --backend {adapter.reads.name}"
+            )
+        if all(issubclass(taken, CrossAttentionSpec | EncoderOnlyAttentionSpec) for taken in adapter.spec_types):
+            takes = " and ".join(taken.__name__ for taken in adapter.spec_types)
+            raise UserError(
+                f"--backend {name}: it takes {takes} alone, so that a decoder's layers, which attend over their own "
+                "tokens, cannot run on it; give another back end"
+            )
     return adapter
+
+
+def _check_backend(model: Model, backend: Adapter) -> None:
+    """Refuse a model without a layer on the back end that was asked for; if that is no attention, all must be on it."""
+    others = [placed.layer for placed in model.layers if placed.layer.adapter is not backend]
+    if not others or (isinstance(backend, AttentionAdapter) and len(others) < len(model.layers)):
+        return
+    first = others[0]
+    why = "no layer runs on it: " if len(others) == len(model.layers) else ""
+    raise UserError(
+        f"--backend {backend.name}: {why}{first.name!r} runs on {first.adapter.name!r}, as its loader chose; leave "
+        "--backend out"
+    )
 
 
 def _default_model(loaders: Sequence[ModelLoader], progress: Callable[[str], None]) -> Path:

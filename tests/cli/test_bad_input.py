@@ -155,7 +155,25 @@ def test_cuda_where_there_is_none(invoke: Invoke, model: Path, loads: list[Path]
 
 def test_the_wrong_back_end(invoke: Invoke, model: Path) -> None:
     other = invoke("generate", "--model", model, "--prompt", "a", "--backend", "flash_attn")
-    refused(other, "--backend flash_attn: 'layers.0' runs on 'tiny_dense'", "leave --backend out")
+    refused(other, "--backend flash_attn: no layer runs on it: 'layers.0' runs on 'tiny_dense'", "leave --backend out")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("fast_prefill", "it stores nothing, but reads what 'flash_attn' has stored"),
+        ("cross", "it takes CrossAttentionSpec alone"),
+        ("encoder_only", "it takes EncoderOnlyAttentionSpec alone"),
+    ],
+)
+def test_a_back_end_that_serves_no_decoder(name: str, why: str, invoke: Invoke, model: Path, loads: list[Path]) -> None:
+    refused(invoke("generate", "--model", model, "--prompt", "a", "--backend", name), f"--backend {name}: {why}")
+    assert not loads
+
+
+def test_a_back_end_of_other_layers(invoke: Invoke, model: Path) -> None:
+    other = invoke("generate", "--model", model, "--prompt", "a", "--backend", "mamba2")
+    refused(other, "--backend mamba2: no layer runs on it: 'layers.0' runs on 'tiny_dense'", "leave --backend out")
 
 
 def test_two_adapters_of_one_name(invoke: Invoke, model: Path, entry_points: list[EntryPoint]) -> None:

@@ -8,8 +8,9 @@ from quantised_caches import make_codec
 from torch import Tensor
 from typing_extensions import override
 
-from genericbuilders.adapter import AttentionLayer, BackendAdapter
+from genericbuilders.adapter import AnyAttentionLayer, AttentionLayer, BackendAdapter
 from genericbuilders.backends.flash_attn import (
+    FLASH_ATTN,
     FlashAttentionImpl,
     FlashAttentionMetadata,
     FlashAttentionMetadataBuilder,
@@ -24,13 +25,20 @@ from genericbuilders_transformers.quantised import quantised_layers
 
 __all__ = ["RoundTripImpl", "StoringImpl", "attention_of", "put_layers", "quantise", "round_trip"]
 
-Placed = tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]
+Placed = tuple[AnyAttentionLayer, PlacedLayer]
 
 
-def attention_of(model: TransformersModel) -> Mapping[int, Placed]:
-    """A model's attention layers by their place."""
+def attention_of(
+    model: TransformersModel,
+) -> Mapping[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]]:
+    """A model's attention layers by their place; they run on `FLASH_ATTN`."""
     placed = {each.layer: each for each in model.layers}
-    return {index: (layer, placed[layer]) for index, layer in model.attention_layers.items()}
+    found: dict[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]] = {}
+    for index, layer in model.attention_layers.items():
+        if not FLASH_ATTN.made(layer):
+            raise TypeError(f"layer {layer.name!r} runs on {layer.adapter.name!r}")
+        found[index] = layer, placed[layer]
+    return found
 
 
 def put_layers(model: TransformersModel, made: Mapping[int, Placed]) -> None:

@@ -10,9 +10,10 @@ from tiny_models import IdTokenizer
 from torch import Tensor, nn
 from transformers import BartConfig, BartForConditionalGeneration, WhisperConfig, WhisperForConditionalGeneration
 
+from genericbuilders.adapter import AttentionAdapter
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.setup import EngineOptions, build_engine
-from genericbuilders.model import LoadedModel
+from genericbuilders.model import LoadedModel, Model
 from genericbuilders.request_encoder import EncoderFeatures, EncoderInput, EncoderTokens
 from genericbuilders_transformers.encoder_decoder import BartServed, WhisperServed
 
@@ -144,8 +145,11 @@ def greedy_alone(hf: EncoderDecoder, prompt: Sequence[int], given: EncoderInput,
     return tokens[len(prompt) :]
 
 
-def cross_engine(hf: EncoderDecoder, options: EngineOptions) -> Engine:
+def cross_engine(hf: EncoderDecoder, options: EngineOptions, attention: AttentionAdapter | None = None) -> Engine:
     """An engine around ``hf``, which is changed by it."""
+    served: Model
     if isinstance(hf, BartForConditionalGeneration):
-        return build_engine(LoadedModel(BartServed(hf, block_size=options.block_size), IdTokenizer()), options)
-    return build_engine(LoadedModel(WhisperServed(hf, block_size=options.block_size), IdTokenizer()), options)
+        served = BartServed(hf, block_size=options.block_size, attention=attention)
+    else:
+        served = WhisperServed(hf, block_size=options.block_size, attention=attention)
+    return build_engine(LoadedModel(served, IdTokenizer()), options)

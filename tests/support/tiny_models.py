@@ -23,6 +23,7 @@ from transformers import (
     TokenizersBackend,
 )
 
+from genericbuilders.adapter import AttentionAdapter
 from genericbuilders.engine.engine import Engine
 from genericbuilders.engine.setup import EngineOptions, build_engine
 from genericbuilders.model import LoadedModel
@@ -105,6 +106,7 @@ def tiny_engine(
     mamba_cache_mode: MambaCacheMode = "none",
     mamba_block_size: int | None = None,
     fast_prefill: bool = True,
+    attention: AttentionAdapter | None = None,
 ) -> Engine:
     """An engine around ``model``, which is changed by it."""
     served = TransformersModel(
@@ -114,6 +116,7 @@ def tiny_engine(
         mamba_cache_mode=mamba_cache_mode,
         mamba_block_size=mamba_block_size,
         fast_prefill=fast_prefill,
+        attention=attention,
     )
     return build_engine(LoadedModel(served, IdTokenizer()), options)
 

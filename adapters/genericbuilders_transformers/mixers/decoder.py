@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers.models.bart.modeling_bart import BartAttention
 from transformers.models.whisper.modeling_whisper import WhisperAttention
 
+from genericbuilders.adapter import AttentionAdapter
 from genericbuilders.backends.cross import CROSS
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.config import AttentionLayerConfig
@@ -21,13 +22,20 @@ __all__ = ["DecoderCrossAttention", "DecoderSelfAttention", "cross_attention", "
 _Source: TypeAlias = BartAttention | WhisperAttention
 
 
-def self_attention(module: nn.Module, place: MixerPlace) -> DecoderSelfAttention:
+def self_attention(
+    module: nn.Module, place: MixerPlace, attention: AttentionAdapter | None = None
+) -> DecoderSelfAttention:
     """The module that replaces ``module``, on its weights: attention of a decoder over its own tokens.
+
+    Args:
+        module: transformers' own.
+        place: where it goes.
+        attention: the back end; ``None`` takes `FLASH_ATTN`.
 
     Raises:
         LoadError: it is no attention of BART or Whisper, or its heads do not fit together.
     """
-    return DecoderSelfAttention(_known(module, place), place)
+    return DecoderSelfAttention(_known(module, place), place, FLASH_ATTN if attention is None else attention)
 
 
 def cross_attention(module: nn.Module, place: MixerPlace, max_encoder_len: int) -> DecoderCrossAttention:
@@ -42,10 +50,10 @@ def cross_attention(module: nn.Module, place: MixerPlace, max_encoder_len: int) 
 class DecoderSelfAttention(Mixer):
     """Causal attention over a request's own tokens; called as transformers calls its own."""
 
-    def __init__(self, source: _Source, place: MixerPlace) -> None:
+    def __init__(self, source: _Source, place: MixerPlace, attention: AttentionAdapter) -> None:
         super().__init__()
         self.heads = _heads(source, place, causal=True)
-        self.layer = FLASH_ATTN.layer(place.name, self.heads)
+        self.layer = attention.layer(place.name, self.heads)
         spec = FullAttentionSpec(
             block_size=place.block_size,
             num_kv_heads=self.heads.num_kv_heads,
@@ -61,9 +69,7 @@ class DecoderSelfAttention(Mixer):
         """The layer's output, ``[1, num_tokens, hidden_size]``, and no weights."""
         heads, context = self.heads, self.running.context
         query, key, value = self.qkv_proj(hidden_states[0]).view(-1, 3, heads.num_heads, heads.head_size).unbind(1)
-        out = self.layer.impl.forward(
-            query, key, value, kv_cache=context.kv_caches[self.layer], attn_metadata=context.step[self.layer]
-        )
+        out = self.layer.attend(query, key, value, context.step, context.kv_caches)
         return self.out_proj(out.flatten(1))[None], None
 
 

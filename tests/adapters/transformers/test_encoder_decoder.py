@@ -39,6 +39,7 @@ from typer.testing import CliRunner
 
 from genericbuilders.backends.cross import CROSS
 from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.triton import TRITON
 from genericbuilders.cache import PoolStrategy
 from genericbuilders.cli.app import app
 from genericbuilders.engine.engine import Engine
@@ -371,6 +372,13 @@ def test_a_first_token_that_is_forced_follows_the_start_token(tmp_path: Path) ->
     (found,) = prepare(loaded, EngineOptions()).start().generate(["t7 t8 t9"], PARAMS)
     assert found.prompt_token_ids == (START, 11)
     assert [list(found.token_ids)] == expected("bart", [[START, 11]], [EncoderTokens((7, 8, 9))])
+
+
+@pytest.mark.parametrize("family", ENCODER_DECODERS)
+def test_the_loader_takes_another_back_end_for_the_decoders_own_tokens(family: str, tmp_path: Path) -> None:
+    folder = save(tiny_encoder_decoder(family), tmp_path)
+    model = load_model(folder, [TransformersLoader()], replace(CPU, attention=TRITON)).model
+    assert [placed.layer.adapter for placed in model.layers] == [TRITON, CROSS] * 2
 
 
 def test_folders_that_cannot_be_served_are_named(tmp_path: Path) -> None:
