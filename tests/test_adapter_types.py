@@ -246,19 +246,6 @@ def test_nothing_of_one_back_ends_own_is_on_an_attention_layer_of_any() -> None:
     assert metadata(layer, step) is step[layer]
 
 
-def test_made_leads_back_to_a_layers_type() -> None:
-    first, second = dense_adapter("first"), dense_adapter("second")
-    layer: Layer = second.layer("l0", HEADS)
-    owner = "nobody"
-    if first.made(layer):
-        owner = "first"
-    elif second.made(layer):
-        owner = assert_type(layer, AttentionLayer[DenseMetadata]).name
-    assert owner == "l0"
-    # A layer that stores nothing is the adapter's too, but no target for another.
-    assert not second.made(second.sharing_layer("l1", HEADS, second.layer("l0", HEADS)))
-
-
 def test_only_attention_over_plain_keys_and_values_is_an_attention_adapter() -> None:
     assert {adapter.name for adapter in BUILT_IN if not isinstance(adapter, AttentionAdapter)} == {
         "mla",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from genericbuilders.adapter import AnyAttentionLayer, AttentionAdapter
+from genericbuilders.adapter import AnyAttentionLayer, AttentionAdapter, AttentionLayer
 from genericbuilders.backends.chunked_local import CHUNKED_LOCAL
-from genericbuilders.backends.flash_attn import FLASH_ATTN
+from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
 from genericbuilders.config import AttentionLayerConfig
 from genericbuilders.model import LoadError, PlacedLayer
 from genericbuilders.specs import (
@@ -21,10 +21,30 @@ from genericbuilders.specs import (
     SlidingWindowSpec,
 )
 
-__all__ = ["SERVED_LAYER_TYPES", "attention_heads", "attention_layers", "layer_configs", "layer_reach"]
+__all__ = [
+    "SERVED_LAYER_TYPES",
+    "AttentionLayers",
+    "attention_heads",
+    "attention_layers",
+    "layer_configs",
+    "layer_reach",
+]
 
 SERVED_LAYER_TYPES = ("full_attention", "sliding_attention", "chunked_attention")
 """What transformers calls the kinds of attention that are served."""
+
+
+@dataclass(frozen=True)
+class AttentionLayers:
+    """The layers of a model that attend over caches of their own, by their place in it.
+
+    Attributes:
+        made: all of them: for running them, and for the engine.
+        flash: those of `FLASH_ATTN`, at their type.
+    """
+
+    made: Mapping[int, tuple[AnyAttentionLayer, PlacedLayer]]
+    flash: Mapping[int, AttentionLayer[FlashAttentionMetadata]]
 
 
 def attention_heads(config: PretrainedConfig) -> AttentionLayerConfig:
@@ -75,8 +95,8 @@ def attention_layers(
     heads: AttentionLayerConfig,
     block_size: int,
     attention: AttentionAdapter | None = None,
-) -> Mapping[int, tuple[AnyAttentionLayer, PlacedLayer]]:
-    """The layers that attend, by their place in the model: for running them, and for the engine.
+) -> AttentionLayers:
+    """The layers that attend.
 
     Args:
         hf: the model.
@@ -88,12 +108,18 @@ def attention_layers(
     Raises:
         LoadError: a layer is of a type that is not served, or chunks are no multiple of the block size.
     """
-    chosen = FLASH_ATTN if attention is None else attention
-    found: dict[int, tuple[AnyAttentionLayer, PlacedLayer]] = {}
+    made: dict[int, tuple[AnyAttentionLayer, PlacedLayer]] = {}
+    flash: dict[int, AttentionLayer[FlashAttentionMetadata]] = {}
     for index, (name, config) in layer_configs(hf, indices, heads).items():
-        layer = (chosen if config.attention_chunk_size is None else CHUNKED_LOCAL).layer(name, config)
-        found[index] = layer, PlacedLayer(layer, _spec(config, block_size, hf.dtype))
-    return found
+        layer: AnyAttentionLayer
+        if config.attention_chunk_size is not None:
+            layer = CHUNKED_LOCAL.layer(name, config)
+        elif attention is None or attention is FLASH_ATTN:
+            layer = flash[index] = FLASH_ATTN.layer(name, config)
+        else:
+            layer = attention.layer(name, config)
+        made[index] = layer, PlacedLayer(layer, _spec(config, block_size, hf.dtype))
+    return AttentionLayers(made, flash)
 
 
 def layer_configs(

@@ -106,11 +106,11 @@ class TransformersModel(Model):
         if indices:
             heads, shared = attention_heads(config), shared_caches(config)
             own = [index for index in indices if index not in shared]
-            made = attention_layers(hf, own, heads, block_size, unquantised(attention, kv_cache_dtype))
-            made = quantised_layers(made, kv_cache_dtype)
+            plain = attention_layers(hf, own, heads, block_size, unquantised(attention, kv_cache_dtype))
+            made = quantised_layers(plain.made, kv_cache_dtype)
             self.attention_layers = {index: layer for index, (layer, _) in made.items()}
             placed |= {index: (each,) for index, (_, each) in made.items()}
-            readers = sharing_layers(hf, shared, made, heads, fast_prefill=fast_prefill)
+            readers = sharing_layers(hf, shared, made, plain.flash, heads, fast_prefill=fast_prefill)
             self.sharing_layers = {index: layer for index, (layer, _) in readers.items()}
             placed |= {index: (each,) for index, (_, each) in readers.items()}
             if fast_prefill and shared:

@@ -8,6 +8,7 @@ from genericbuilders.adapter import AnyAttentionLayer, AttentionAdapter
 from genericbuilders.backends.flash_attn import FLASH_ATTN
 from genericbuilders.backends.quantised import quantised_backend
 from genericbuilders.backends.quantised_base import check_quantisable, quantised_spec
+from genericbuilders.config import AttentionLayerConfig
 from genericbuilders.model import LoadError, PlacedLayer
 from genericbuilders.specs import FullAttentionSpec, KVQuantMode
 
@@ -20,7 +21,7 @@ def quantised_layers(
     """The same attention layers with caches in ``mode``, on the back end that reads them.
 
     Args:
-        made: what `genericbuilders_transformers.layers.attention_layers` made.
+        made: those of `genericbuilders_transformers.layers.attention_layers`.
         mode: how to quantise; ``NONE`` changes nothing.
 
     Raises:
@@ -59,13 +60,16 @@ def unquantised(attention: AttentionAdapter | None, mode: KVQuantMode) -> Attent
 def _quantised(
     layer: AnyAttentionLayer, placed: PlacedLayer, mode: KVQuantMode
 ) -> tuple[AnyAttentionLayer, PlacedLayer]:
-    spec = placed.kv_cache_spec
-    if not FLASH_ATTN.made(layer) or not isinstance(spec, FullAttentionSpec):
+    spec, heads = placed.kv_cache_spec, layer.config
+    if (
+        layer.adapter is not FLASH_ATTN
+        or not isinstance(spec, FullAttentionSpec)
+        or not isinstance(heads, AttentionLayerConfig)
+    ):
         raise LoadError(
             f"layer {layer.name!r} runs on {layer.adapter.name!r} with a {type(spec).__name__}; only caches of full "
             f"attention can be quantised to {mode.name}"
         )
-    heads = layer.impl.layer
     try:
         adapter = quantised_backend(mode)
         check_quantisable(layer.name, heads)

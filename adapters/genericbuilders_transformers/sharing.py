@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from genericbuilders.adapter import AnyAttentionLayer, SharingLayer
+from genericbuilders.adapter import AnyAttentionLayer, AttentionLayer, SharingLayer
 from genericbuilders.backends.fast_prefill import FAST_PREFILL
 from genericbuilders.backends.flash_attn import FLASH_ATTN, FlashAttentionMetadata
 from genericbuilders.config import AttentionLayerConfig
@@ -54,6 +54,7 @@ def sharing_layers(
     hf: PreTrainedModel,
     shared: Mapping[int, int],
     stored: Mapping[int, tuple[AnyAttentionLayer, PlacedLayer]],
+    flash: Mapping[int, AttentionLayer[FlashAttentionMetadata]],
     heads: AttentionLayerConfig,
     *,
     fast_prefill: bool,
@@ -64,6 +65,7 @@ def sharing_layers(
         hf: the model.
         shared: what `shared_caches` gave.
         stored: the layers that store.
+        flash: those of `FLASH_ATTN`, at their type.
         heads: what all are made of.
         fast_prefill: let them skip the tokens whose logits are not wanted.
 
@@ -73,10 +75,11 @@ def sharing_layers(
     adapter = FAST_PREFILL if fast_prefill else FLASH_ATTN
     found: dict[int, tuple[SharingLayer[FlashAttentionMetadata], PlacedLayer]] = {}
     for index, (name, config) in layer_configs(hf, shared, heads).items():
-        target, placed = stored[shared[index]]
-        if not FLASH_ATTN.made(target):
+        storing, placed = stored[shared[index]]
+        target = flash.get(shared[index])
+        if target is None or target is not storing:
             raise LoadError(
-                f"layer {name!r} shares the cache of layer {target.name!r}, which is one of {target.adapter.name!r}; "
+                f"layer {name!r} shares the cache of layer {storing.name!r}, which is one of {storing.adapter.name!r}; "
                 f"served are those of {FLASH_ATTN.name!r}"
             )
         layer = adapter.sharing_layer(name, config, target)

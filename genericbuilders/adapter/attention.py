@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeGuard
+from typing import Generic
 
 from torch import Tensor
 from typing_extensions import TypeVar, override
@@ -80,10 +80,6 @@ class BackendAdapter(TypedAdapter[M, S], AttentionAdapter, Generic[M, S]):
     def layer(self, name: str, config: AttentionLayerConfig) -> AttentionLayer[M]:
         """A layer of this back end: the key to its metadata, with its kernel set up."""
         return AttentionLayer(name, config, self, self.impl(config))
-
-    def made(self, layer: Layer) -> TypeGuard[AttentionLayer[M]]:
-        """Whether this very adapter's `layer` made ``layer``; if so it is known at its type from here on."""
-        return layer.adapter is self and isinstance(layer, AttentionLayer)
 
     def sharing_layer(self, name: str, config: AttentionLayerConfig, target: AttentionLayer[M]) -> SharingLayer[M]:
         """A layer that stores nothing and attends over the cache of ``target``, an earlier layer.

@@ -8,9 +8,8 @@ from quantised_caches import make_codec
 from torch import Tensor
 from typing_extensions import override
 
-from genericbuilders.adapter import AnyAttentionLayer, AttentionLayer, BackendAdapter
+from genericbuilders.adapter import AnyAttentionLayer, BackendAdapter
 from genericbuilders.backends.flash_attn import (
-    FLASH_ATTN,
     FlashAttentionImpl,
     FlashAttentionMetadata,
     FlashAttentionMetadataBuilder,
@@ -23,22 +22,26 @@ from genericbuilders.specs import KVQuantMode
 from genericbuilders_transformers.model import TransformersModel
 from genericbuilders_transformers.quantised import quantised_layers
 
-__all__ = ["RoundTripImpl", "StoringImpl", "attention_of", "put_layers", "quantise", "round_trip"]
+__all__ = ["RoundTripImpl", "StoringImpl", "attention_of", "heads_of", "put_layers", "quantise", "round_trip"]
 
 Placed = tuple[AnyAttentionLayer, PlacedLayer]
 
 
-def attention_of(
-    model: TransformersModel,
-) -> Mapping[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]]:
-    """A model's attention layers by their place; they run on `FLASH_ATTN`."""
+def attention_of(model: TransformersModel) -> Mapping[int, Placed]:
+    """A model's attention layers by their place."""
     placed = {each.layer: each for each in model.layers}
-    found: dict[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]] = {}
-    for index, layer in model.attention_layers.items():
-        if not FLASH_ATTN.made(layer):
-            raise TypeError(f"layer {layer.name!r} runs on {layer.adapter.name!r}")
-        found[index] = layer, placed[layer]
-    return found
+    return {index: (layer, placed[layer]) for index, layer in model.attention_layers.items()}
+
+
+def heads_of(layer: AnyAttentionLayer) -> AttentionLayerConfig:
+    """What an attention layer is made of.
+
+    Raises:
+        TypeError: its settings are others.
+    """
+    if not isinstance(layer.config, AttentionLayerConfig):
+        raise TypeError(f"layer {layer.name!r} is made of a {type(layer.config).__name__}")
+    return layer.config
 
 
 def put_layers(model: TransformersModel, made: Mapping[int, Placed]) -> None:
@@ -111,10 +114,10 @@ def round_trip(model: TransformersModel, mode: KVQuantMode) -> list[RoundTripImp
     made: dict[int, Placed] = {}
     impls: list[RoundTripImpl] = []
     for index, (layer, placed) in attention_of(model).items():
-        mine = ROUND_TRIP.layer(layer.name, layer.impl.layer)
+        mine = ROUND_TRIP.layer(layer.name, heads_of(layer))
         if not isinstance(mine.impl, RoundTripImpl):
             raise TypeError(f"the adapter made a {type(mine.impl).__name__}")
-        mine.impl.codec = make_codec(mode, layer.impl.layer.head_size)
+        mine.impl.codec = make_codec(mode, heads_of(layer).head_size)
         impls.append(mine.impl)
         made[index] = mine, PlacedLayer(mine, placed.kv_cache_spec)
     put_layers(model, made)

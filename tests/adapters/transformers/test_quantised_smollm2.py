@@ -13,7 +13,7 @@ import pytest
 import torch
 from attention_batches import ints, make_batch
 from quantised_caches import MODES, element_bound, lengths, turned_deviation, turned_error
-from quantised_models import RoundTripImpl, StoringImpl, attention_of, put_layers, quantise, round_trip
+from quantised_models import RoundTripImpl, StoringImpl, attention_of, heads_of, put_layers, quantise, round_trip
 from torch import Tensor
 from typing_extensions import override
 
@@ -76,7 +76,7 @@ def add_noise(model: TransformersModel, mode: KVQuantMode) -> None:
     """Let every layer store noisy keys and values."""
     made: dict[int, tuple[AttentionLayer[FlashAttentionMetadata], PlacedLayer]] = {}
     for index, (layer, placed) in attention_of(model).items():
-        noisy = NOISY.layer(layer.name, layer.impl.layer)
+        noisy = NOISY.layer(layer.name, heads_of(layer))
         assert isinstance(noisy.impl, NoisyImpl)
         noisy.impl.mode = mode
         noisy.impl.generator.manual_seed(index)
