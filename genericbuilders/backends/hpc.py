@@ -15,6 +15,7 @@ from genericbuilders.backends.paged import (
     PagedImpl,
     PagedMetadata,
     PagedMetadataBuilder,
+    RowSplit,
     check_layers,
     kernel_support,
     split_rows,
@@ -22,6 +23,7 @@ from genericbuilders.backends.paged import (
 from genericbuilders.builder import AttentionCGSupport
 from genericbuilders.config import AttentionLayerConfig, EngineConfig
 from genericbuilders.kernels.hpc import CAPABILITY, HpcFunctions, find_hpc, load_hpc, why_not_hpc
+from genericbuilders.kernels.ints import Ints, tensor_of
 from genericbuilders.kernels.native import Unavailable
 from genericbuilders.kernels.packages import imported_once
 from genericbuilders.kernels.select import AttentionKernels
@@ -125,12 +127,18 @@ class HpcMetadataBuilder(PagedMetadataBuilder[HpcMetadata, FullAttentionSpec]):
             split.num_decode_tokens,
             split.num_prefills,
             split.num_prefill_tokens,
-            starts[decodes:] - split.num_decode_tokens if split.num_prefills else None,
+            self._prefill_starts(common, split) if split.num_prefills else None,
             split.decode_query_len,
             starts[: decodes + 1] if decodes else None,
             drafts,
             self._task_map,
         )
+
+    def _prefill_starts(self, common: CommonAttentionMetadata, split: RowSplit) -> Tensor:
+        if self.device.type != "cpu":
+            return common.query_start_loc[split.num_decodes :] - split.num_decode_tokens
+        starts: Ints = common.query_start_loc_cpu.numpy()[split.num_decodes :]
+        return tensor_of(starts - starts.dtype.type(split.num_decode_tokens))
 
 
 class HpcImpl(PagedImpl[HpcMetadata]):
