@@ -19,12 +19,11 @@ def send(values: Tensor, device: torch.device) -> Tensor:
 
 
 def check_table(common: CommonAttentionMetadata, block_size: int) -> None:
-    """Check that every row has its lengths and a row in the block table, and that the table is wide enough.
+    """`check_blocks` of a batch.
 
     Raises:
-        ValueError: lengths are missing, or the block table is too small; both numbers are named.
+        ValueError: the block table is too small; both numbers are named.
     """
-    check_lengths(common)
     check_blocks(common.block_table_tensor, common.num_reqs, common.max_seq_len, block_size)
 
 
@@ -68,9 +67,12 @@ def computed_tokens(common: CommonAttentionMetadata) -> Ints:
     """``[num_reqs]``: each row's tokens computed before; rows without tokens hold anything.
 
     Raises:
-        ValueError: a row brings more tokens than its sequence has; it is named.
+        ValueError: a row brings more tokens than its sequence has; it is named. Or lengths are missing; see
+            `check_lengths`.
     """
     computed: Ints = common.num_computed_tokens_cpu.numpy()[: common.num_reqs]
+    if len(computed) < common.num_reqs:
+        check_lengths(common)
     if not len(computed) or computed.item(computed.argmin()) >= 0:
         return computed
     starts: Ints = common.query_start_loc_cpu.numpy()[: len(computed) + 1]

@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import IndexAdapter
-from genericbuilders.backends.host import check_table, computed_tokens, send
+from genericbuilders.backends.host import check_lengths, check_table, computed_tokens, send
 from genericbuilders.backends.index_plan import IndexPiece, cut_queries
 from genericbuilders.backends.mla_common import VectorCacheBuilder, prefill_starts, require_plain
 from genericbuilders.builder import AttentionCGSupport, IndexImpl
@@ -168,6 +168,7 @@ class IndexerMetadataBuilder(VectorCacheBuilder[IndexerMetadata]):
     def _chunks(self, common: CommonAttentionMetadata, first: int, starts: Ints) -> tuple[IndexRows, ...]:
         computed_tokens(common)
         counts = starts[1:] - starts[:-1]
+        check_lengths(common)
         lengths = np.where(counts > 0, common.seq_lens_cpu.numpy()[first : common.num_reqs], 0)
         pieces = cut_queries(counts, lengths, self.max_logits_bytes // LOGIT_BYTES, self.topk)
         return tuple(self._chunk(common, first, int(starts[piece.row]), piece) for piece in pieces)

@@ -16,7 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from genericbuilders.adapter import LatentAdapter
-from genericbuilders.backends.host import send
+from genericbuilders.backends.host import check_lengths, send
 from genericbuilders.backends.mla_attend import (
     MLAInputs,
     absorb,
@@ -134,12 +134,14 @@ class MLASparseMetadataBuilder(MLACommonMetadataBuilder[MLASparseMetadata]):
             return self._dense(common)
         if common.num_actual_tokens == count and common.max_query_len <= 1:
             return self._sparse(self._describe(common, False), slice(0, count))
-        long = common.seq_lens_cpu.numpy()[:count] > self.topk
-        found = np.count_nonzero(long)
-        if not found:
-            return self._dense(common)
-        if found == count:
+        lens: Ints = common.seq_lens_cpu.numpy()[:count]
+        if len(lens) < count:
+            check_lengths(common)
+        if count and lens.item(lens.argmin()) > self.topk:
             return self._sparse(self._describe(common, False), slice(0, common.num_actual_tokens))
+        long = lens > self.topk
+        if not np.count_nonzero(long):
+            return self._dense(common)
         starts: Ints = common.query_start_loc_cpu.numpy()
         counts = starts[1:] - starts[:-1]
         # A row without tokens selects nothing, whatever stands in the buffers there.

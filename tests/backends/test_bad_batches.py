@@ -114,6 +114,7 @@ HARMLESS = {
     ("mla-drafts", block_negative),
     ("mla_sparse", negative_length),
     ("mla_sparse", fewer_lengths),
+    ("mla_sparse-drafts", fewer_lengths),
 }
 """What is wrong, but not read: caches that there are none of, blocks and slots of tokens that come with the batch."""
 
