@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class MLASparseTokens:
     """The tokens that attend over what was selected for them.
 
