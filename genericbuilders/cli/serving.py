@@ -137,7 +137,8 @@ def start(plan: Plan, progress: Callable[[str], None], planned: Callable[[CacheP
 
 def make_engine(loaded: LoadedModel, plan: Plan, planned: Callable[[CachePlan], None] | None = None) -> Engine:
     """The engine that serves a loaded model; see `start`."""
-    if plan.backend is not None:
+    # A back end of attention was given to the loader, whose model has a layer on it.
+    if plan.backend is not None and plan.load.attention is None:
         _check_backend(loaded.model, plan.backend)
     try:
         if plan.engine.num_blocks is not None:
@@ -199,9 +200,9 @@ def _backend(name: str, found: Discovery) -> Adapter:
 
 
 def _check_backend(model: Model, backend: Adapter) -> None:
-    """Refuse a model without a layer on the back end that was asked for; if that is no attention, all must be on it."""
+    """Refuse a model whose layers are not all on the back end that was asked for."""
     others = [placed.layer for placed in model.layers if placed.layer.adapter is not backend]
-    if not others or (isinstance(backend, AttentionAdapter) and len(others) < len(model.layers)):
+    if not others:
         return
     first = others[0]
     why = "no layer runs on it: " if len(others) == len(model.layers) else ""

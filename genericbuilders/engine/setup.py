@@ -12,7 +12,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from genericbuilders.adapter import Adapter, BindError, Group, Layer
+from genericbuilders.adapter import Adapter, AttentionAdapter, BindError, Group, Layer
 from genericbuilders.backends.cross import ENCODER_ROWS
 from genericbuilders.backends.fast_prefill import LOGITS_TOKENS
 from genericbuilders.cache import (
@@ -140,7 +140,7 @@ def load_model(path: Path, loaders: Sequence[ModelLoader], options: LoadOptions)
 
     Raises:
         LoadError: there is no such folder, it has no readable ``config.json``, no loader serves the architecture, or
-            the one that does ignores ``options.kv_cache_dtype``.
+            the one that does ignores ``options.kv_cache_dtype`` or ``options.attention``.
     """
     if not path.is_dir():
         raise LoadError(f"no model folder at {path}; give the folder that holds config.json and the weights")
@@ -153,7 +153,10 @@ def load_model(path: Path, loaders: Sequence[ModelLoader], options: LoadOptions)
     architectures = _architectures(config)
     for loader in loaders:
         if set(architectures) & set(loader.architectures()):
-            return _quantised(loader.load(path, options), loader, options.kv_cache_dtype)
+            loaded = loader.load(path, options)
+            _check_modes(loaded, loader, options.kv_cache_dtype)
+            _check_attention(loaded, loader, options.attention)
+            return loaded
     served = sorted({name for loader in loaders for name in loader.architectures()})
     raise LoadError(
         f"{path} holds a model of architecture {', '.join(architectures) or '(config.json names none)'}, which no "
@@ -161,7 +164,7 @@ def load_model(path: Path, loaders: Sequence[ModelLoader], options: LoadOptions)
     )
 
 
-def _quantised(loaded: LoadedModel, loader: ModelLoader, mode: KVQuantMode) -> LoadedModel:
+def _check_modes(loaded: LoadedModel, loader: ModelLoader, mode: KVQuantMode) -> None:
     """Refuse a model whose caches are not in the mode that was asked for."""
     for placed in loaded.model.layers:
         for spec in iter_layer_specs(placed.kv_cache_spec):
@@ -170,7 +173,16 @@ def _quantised(loaded: LoadedModel, loader: ModelLoader, mode: KVQuantMode) -> L
                     f"the cache of layer {placed.layer.name!r} is in mode {spec.kv_quant_mode.name}, though "
                     f"kv_cache_dtype is {mode.name}: the loader {loader.name!r} does not quantise it; leave it out"
                 )
-    return loaded
+
+
+def _check_attention(loaded: LoadedModel, loader: ModelLoader, attention: AttentionAdapter | None) -> None:
+    """Refuse a model without a layer on the back end that was asked for."""
+    layers = [placed.layer for placed in loaded.model.layers]
+    if attention is not None and layers and not any(layer.adapter is attention for layer in layers):
+        raise LoadError(
+            f"no layer runs on {attention.name!r}, which was asked for: {layers[0].name!r} runs on "
+            f"{layers[0].adapter.name!r}, as the loader {loader.name!r} chose; leave the option out"
+        )
 
 
 def build_engine(loaded: LoadedModel, options: EngineOptions) -> Engine:
