@@ -144,8 +144,8 @@ class FastPrefillBuilder(AttentionMetadataBuilder[M, S]):
         """
         if not skips_tokens(common):
             return common
-        computed_tokens(common)
         check_lengths(common)
+        computed_tokens(common)
         given: Ints = common.query_start_loc_cpu.numpy()
         starts = keep_logits_tokens(given, common.inputs[LOGITS_TOKENS].numpy())
         counts = torch.as_tensor(np.diff(starts))

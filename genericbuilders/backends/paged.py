@@ -284,7 +284,7 @@ class PagedImpl(CachedImpl[P]):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         for name, other in (("forward", "forward_rotary"), ("forward_rotary", "forward")):
-            if name in vars(cls) and other not in vars(cls):
+            if name in vars(cls) and getattr(cls, other) is getattr(PagedImpl, other):
                 raise TypeError(
                     f"{cls.__qualname__} overrides {name}() and not {other}(), which models call as well; override "
                     "attend(), to which both lead, or both"

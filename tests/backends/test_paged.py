@@ -76,3 +76,8 @@ def test_what_both_ways_lead_to_is_overridden_or_both(name: str, other: str) -> 
         types.new_class("Mine", (PagedImpl,), exec_body=body)
     types.new_class("Mine", (PagedImpl,), exec_body=lambda namespace: namespace.update(attend=None))
     types.new_class("Mine", (PagedImpl,), exec_body=lambda namespace: namespace.update({name: None, other: None}))
+
+
+def test_one_way_may_change_where_both_are_overridden_above() -> None:
+    both = types.new_class("Both", (PagedImpl,), exec_body=lambda each: each.update(forward=None, forward_rotary=None))
+    types.new_class("Mine", (both,), exec_body=lambda each: each.update(forward=None))
